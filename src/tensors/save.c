@@ -7,7 +7,7 @@
  * awaited operations: the stream gets no command from the save, so it can wait for nothing that
  * comes later, and awaited operations are faster.
  *
- *   running --[save_file_written: the last file]--> copied  the tensors are not read any more
+ *   running --[save_file: the last file]----------> copied  the tensors are not read any more
  *   copied  --[save_run: all is done]-------------> over    the result is fixed
  *   running --[save_run: an error]----------------> over
  */
@@ -20,7 +20,7 @@
 #include "tensors/crew.h"
 #include "tensors/save.h"
 
-#define AT_ONCE 8  /* files that are written */
+#define AT_ONCE 8  /* written files */
 #define STOP_MS 50 /* a wait looks at `stop` so often */
 
 enum { SAVE_RUNNING, SAVE_COPIED, SAVE_OVER };

@@ -22,7 +22,7 @@ struct sl_save_tensor {
 	sluice_file *from; /* has the bytes, at `offset`, if they are not at `data` */
 	uint64_t offset;
 	uint64_t bytes, begin;             /* in the data of the file */
-	const struct sl_save_tensor *same; /* that has the same memory and is written; or NULL */
+	const struct sl_save_tensor *same; /* is written, with the same memory; or NULL */
 	const struct sl_save_file *file;   /* NULL: it is not written */
 };
 
@@ -34,7 +34,7 @@ struct sl_save_file {
 	char *header;  /* the first bytes, up to the data */
 	size_t header_bytes;
 	bool made;              /* it may be there, and is removed after an error */
-	_Atomic uint64_t moved; /* bytes that were written so far */
+	_Atomic uint64_t moved; /* bytes, written so far */
 	struct sluice_digest digest;
 };
 

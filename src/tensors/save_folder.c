@@ -109,7 +109,7 @@ static int folder_lock(struct sl_save_folder *folder)
 	return rc;
 }
 
-/* Returns whether a save of that id is alive. The lock of a dead one is removed. */
+/* Returns whether the save with that id is alive. If it is dead the lock is removed. */
 static bool folder_save_lives(const struct sl_save_folder *folder, const char *id)
 {
 	char *path = lock_path(folder, id);
@@ -126,7 +126,7 @@ static bool folder_save_lives(const struct sl_save_folder *folder, const char *i
 
 /* -------------------------------------------------------------------------------------- sweep */
 
-/* Names of files in the folder that may belong to dead saves. */
+/* Names of files that may belong to dead saves. */
 struct folder_names {
 	struct sl_arena arena;
 	const char **names;

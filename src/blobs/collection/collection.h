@@ -63,7 +63,7 @@ struct sl_table {
 };
 
 /*
- * Sets the pointers into table->memory, unless that is NULL, as the head has it. Returns the bytes
+ * Sets the pointers into table->memory, if there is memory, as the head says. Returns the bytes
  * there; 0: the head is wrong, or means more than `most` bytes.
  */
 size_t sl_table_divide(struct sl_table *table, size_t most);
@@ -105,7 +105,7 @@ int sl_collection_read(sluice_store *s, const char *name, sluice_tensors *tensor
 
 struct sluice_collection {
 	uint32_t process;       /* see sl_process_is() */
-	_Atomic unsigned users; /* the handle, and tensors that were exported */
+	_Atomic unsigned users; /* the handle, and exported tensors */
 	sluice_blob *owner;
 	struct sl_table table;
 	/* Of the parts. */

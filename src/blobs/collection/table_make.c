@@ -18,13 +18,13 @@
 struct table_maker {
 	const struct sl_table_entry **rows; /* in the order of the file */
 	struct sl_table table;
-	uint64_t text; /* bytes that the text has already */
+	uint64_t text; /* bytes of the text so far */
 	FILE *to;
 };
 
 /* ----------------------------------------------------------------------------------- the order */
 
-/* Larger elements first, so that each tensor is aligned in the file; else as they were given. */
+/* Larger elements first: each tensor is aligned in the file; else as they were given. */
 static int maker_row_order(const void *a, const void *b)
 {
 	const struct sl_table_entry *x = *(const struct sl_table_entry *const *)a;
@@ -125,7 +125,7 @@ static int maker_put_header(struct table_maker *m, const struct sluice_collectio
 		t->data += from->bytes;
 	}
 	fputc('}', m->to);
-	/* So that the table is aligned. */
+	/* To align the table. */
 	while (ftell(m->to) > 0 && ftell(m->to) % 8)
 		fputc(' ', m->to);
 	t->header = (uint64_t)ftell(m->to);

@@ -13,7 +13,7 @@
 /* A name and its object. */
 struct sl_origin {
 	sluice_store *store;
-	struct sluice_origin given; /* `ctx` and `device` are used */
+	struct sluice_origin given; /* `ctx`, `uri` and `device` are used */
 	struct sluice_open_options open;
 	const char *name;
 	char *uri; /* the object's; NULL: there is none */

@@ -31,7 +31,7 @@ static int view_open_movers(struct sl_collection_view *view, sluice_blob *owner)
 		rc = sluice_blob_part(owner, i, &part);
 		if (rc || part->device < 0)
 			continue;
-		/* It needs the slots that an operation on the device would have started. */
+		/* It needs slots, which an operation on the device would have started. */
 		rc = sluice_context_staging(sl_context_of(view->core), part->device, NULL, 0);
 		if (!rc)
 			rc = sl_blob_mover_open(view->core, part->device, &view->movers[i]);
@@ -74,7 +74,7 @@ uint64_t sl_collection_view_bytes(const struct sl_collection_view *view)
 	return view->of->table.header + view->of->table.data;
 }
 
-/* Finds the bytes at an offset of the file: their address, length, and mover (NULL: the host). */
+/* Finds the bytes at an offset in the file: their address, length, and mover (NULL: the host). */
 static char *view_at(const struct sl_collection_view *view, uint64_t offset,
                      struct sl_blob_mover **mover, size_t *length)
 {

@@ -65,7 +65,7 @@ struct sluice_blob {
 	struct {
 		bool requested; /* ever; written and read by the caller's thread */
 		bool pending;
-		int rc;         /* of the last seal, */
+		int rc;         /* the last seal's, */
 		char *message;  /* and its error message, or NULL; */
 		uint64_t rival; /* as of sluice_last_rival() */
 	} stream_seal;

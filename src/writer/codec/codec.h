@@ -82,8 +82,7 @@ int sl_codec_find(const char *name, int level, const struct sl_codec **out);
 unsigned sl_codec_level_data(int level, size_t element, unsigned values[SL_CODEC_VALUES]);
 /* Returns the codec at index, built in or not, or NULL past the last. */
 const struct sl_codec *sl_codec_at(size_t index);
-/* Returns a built-in codec with this number in HDF5, or the first that is not built in. NULL: there
- * is none. */
+/* Returns a built-in codec with this number in HDF5, or the first that is not built in; or NULL. */
 const struct sl_codec *sl_codec_of(int filter);
 
 /*

@@ -410,8 +410,8 @@ static int seal_prepare(struct sl_server *server, struct sl_range_lease *lease,
 }
 
 /*
- * Seals all blobs or none: on failure, entries that were made for this seal are taken back. Entries
- * of parts are SEALED at once; the last comes first, so that each has the next in its record.
+ * Seals all blobs or none: on failure, new entries are taken back. Entries of parts are SEALED at
+ * once; the last comes first, so each has the next in the record.
  */
 static int seal_all(struct sl_server *server, struct sl_range_lease **leases, unsigned count)
 {

@@ -43,7 +43,7 @@ static bool spill_is_out(const struct sl_server *server, const struct sl_region 
 
 	if (region->device >= 0 || !region->used || region->wait_mark == server->spill->last_mark)
 		return true;
-	/* Parts are considered with their owner, unless it is on the way back, and needs them. */
+	/* Parts are considered with their owner, unless the owner, on the way back, needs them. */
 	if (first != SL_NO_SLOT && sl_blob_is_part(server, first))
 		return true;
 	return region->away && (first == SL_NO_SLOT || !server->blobs->by_slot[first].part ||

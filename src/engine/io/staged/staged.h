@@ -67,7 +67,7 @@ bool sl_brick_chunk(const struct sl_bricks *bricks, size_t slot, size_t *number,
                     struct sl_chunk *out);
 bool sl_brick_span(const struct sl_bricks *bricks, char *memory, struct sl_chunk *chunk,
                    struct sl_span *out);
-/* Writes the brick with the chunk, whose range counts bytes in this box. */
+/* Writes the brick with the chunk. The range of the chunk counts bytes in this box. */
 void sl_brick_box(const struct sl_bricks *bricks, const struct sl_chunk *chunk, struct sl_box *out);
 /* Chooses units, and returns slot_bytes. all: bytes of the box; *slots: at least, and then as
  * many as are wanted. More chunks than most_chunks make longer slots, as far as there are. */
