@@ -109,7 +109,7 @@ static int folder_lock(struct sl_save_folder *folder)
 	return rc;
 }
 
-/* Returns whether the save with that id is alive. If it is dead the lock is removed. */
+/* Returns whether a save of that id is alive, or may be. The lock of a dead one is removed. */
 static bool folder_save_lives(const struct sl_save_folder *folder, const char *id)
 {
 	char *path = lock_path(folder, id);
