@@ -25,7 +25,7 @@
  * time is 20 ms ago, for two changes may have the same. No lock is taken. Where the
  * HDF5 library was built without its own lock, nothing else in the process may use it meanwhile.
  *
- * Files on a server: bytes for HDF5 are fetched without the lock, in blocks of 256 KiB to 4 MiB,
+ * Files on a server: bytes for HDF5 are fetched without HDF5's lock, in blocks of 256 KiB to 4 MiB,
  * and kept while the file is open, 64 MiB at most. All bytes belong to the opened object, by the
  * ETag; after a change operations fail with -ESTALE, and sluice_array_refresh() finds nothing new.
  * Chunks near each other come in a single request. SLUICE_HTTP_GAP_BYTES and the other settings for
