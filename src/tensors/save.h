@@ -82,7 +82,7 @@ struct sl_save_folder {
 	int lock;                   /* held while the save is alive; -1: none */
 	struct sl_tensor_index old; /* as it was before; without files if there was none */
 };
-/* Makes the folder, takes the lock of the save, and reads the old index. */
+/* Makes the folder, takes the lock of the save, and reads the index that is there. */
 int sl_save_folder_open(struct sl_save_folder *folder);
 /*
  * Replaces the index. After an error *in_index is whether files of the save may be in it all the
