@@ -2,10 +2,10 @@
 /*
  * Datasets of HDF5 files, read as files of bytes: chunks are decoded on all cores.
  *
- * sluice_open() with the option `dataset` opens a dataset of an HDF5 file for reading, which is
- * local or of a server (http, https, s3). The bytes of that file are the elements in C order, as
- * they are stored once the filters are undone: nothing is converted, and the type says their byte
- * order. All calls with files work on it. A request with `rank` reads a box of the dataset.
+ * sluice_open() with the option `dataset` opens a dataset of an HDF5 file for reading. The HDF5
+ * file is local or on a server (http, https, s3). The bytes of the opened file are the elements in
+ * C order, as stored behind the filters: nothing is converted, and the type says their byte order.
+ * All calls with files work on it. A request with `rank` reads a box of the dataset.
  *
  *	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
  *
@@ -14,10 +14,10 @@
  *
  * HDF5 reads the file's own data (headers, indexes) under its lock, and no other bytes. Stored
  * bytes are fetched by the backend of the file, and decoded by the workers of the context.
- * A file takes memory for what it decodes: at most 64 MiB of chunks in flight, or two chunks for
- * each worker if these are more, and 64 MiB of chunks of which a read needed a part, or one.
- * Into memory of a device chunks are decoded in pinned memory of the context, each once while the
- * rows of a box are few; in stream order an error is that of the operation, and the stream goes on.
+ * A file takes memory for decoded chunks: at most 64 MiB in flight, or two chunks for each worker
+ * if these are more, and 64 MiB, or a chunk, for chunks that a read needed in part. On the way to a
+ * device chunks are decoded in pinned memory of the context, each once while a box has few rows; in
+ * stream order an error is the operation's, and the stream goes on.
  *
  * A file that a writer of this library writes meanwhile is read as of a state of the file that its
  * last flush left; sluice_array_refresh() takes its newer length. If the length or the time of the
@@ -25,34 +25,32 @@
  * time is 20 ms ago, for two changes may have the same. No lock is taken. Where the
  * HDF5 library was built without its own lock, nothing else in the process may use it meanwhile.
  *
- * A file of a server: what HDF5 reads is fetched without its lock, in blocks of 256 KiB to 4 MiB,
- * and kept while the file is open, 64 MiB at most. All bytes are of the object that was opened, by
- * its ETag; after a change operations fail with -ESTALE, and sluice_array_refresh() finds nothing
- * new. Stored bytes of chunks that lie near each other come in one request. SLUICE_HTTP_GAP_BYTES
- * and the other settings of remote files hold. The open waits for some round trips.
+ * Files on a server: bytes for HDF5 are fetched without HDF5's lock, in blocks of 256 KiB to 4 MiB,
+ * and kept while the file is open, 64 MiB at most. All bytes belong to the opened object, by the
+ * ETag; after a change operations fail with -ESTALE, and sluice_array_refresh() finds nothing new.
+ * Chunks near each other come in a single request. SLUICE_HTTP_GAP_BYTES and the other settings for
+ * remote files hold. The open waits for some round trips.
  *
- * A virtual dataset is read if its parts are such as SLUICE_WRITER_NODE_FILES makes: each is a
- * block of all frames, at the same place in a dataset of the same type and shape, of another file
- * in the folder of the file, or in that to which links lead, or of the file itself. As with HDF5
- * its length is that of the longest part, and elements of shorter ones, and of parts without file
- * or dataset when it is opened, have the fill value: the attribute "sluice_frames" counts the
- * frames of our writer that are complete. The memory above is shared by the parts, and what is
- * said of a file that changes is true of each. Others are refused.
+ * A virtual dataset is read if SLUICE_WRITER_NODE_FILES could have made it: each part is a block
+ * from all frames, at the same place in a dataset with the same type and shape. That dataset is in
+ * the same file, or in another in the same folder, or in the folder behind links. As with HDF5 the
+ * longest part gives the length. Elements of shorter parts, and of parts without file or dataset
+ * at the open, have the fill value; the attribute "sluice_frames" counts the complete frames of our
+ * writer. The parts share the memory above, and each may change like a file. Others are refused.
  *
  * Damage is found as far as the file allows (sums of fletcher32, formats of the codecs), and the
  * sentence names the dataset, the chunk and the filter. HDF5 itself may crash, loop or take much
  * memory over a file with headers that were made for that: a program opens such files in a child.
  *
  * Errors of sluice_open() with `dataset`, beside its others:
- *   -ENOTSUP   a store:// URI; a server that does not send parts, or a dataset with files beside
- *              its own there; a type of variable length, a filter, or a format of a newer HDF5
- *              that this build cannot read; a virtual dataset of other parts; or this build has
- *              no HDF5
+ *   -ENOTSUP   a store:// URI; a server without parts of files, or an external or virtual dataset
+ *              there; a type of variable length, a filter, or a format of a newer HDF5 that this
+ *              build cannot read; a virtual dataset with other parts; or this build has no HDF5
  *   -ENOENT    there is no such dataset
  *   -EISDIR    the name is a group
  *   -EINVAL    flags to write
  *   -EBADMSG   it is no HDF5 file, or it is damaged
- *   of a server, those of docs/remote.md
+ *   from a server, the errors in docs/remote.md
  */
 #ifndef SLUICE_ARRAYS_H
 #define SLUICE_ARRAYS_H
@@ -115,8 +113,8 @@ typedef int (*sluice_array_found)(void *user, const struct sluice_array_info *in
 /*
  * Lists the groups and datasets of a local HDF5 file at and below a path in it ("/": all), in the
  * order of their names: a group comes before all that is in it, and an object with several names
- * has the first. Of a virtual dataset the length is that in its header, and parts are not looked
- * at. found() must not call HDF5 or this library. Any thread; writers of this process wait
+ * has the first. A virtual dataset has the length in the header; nothing looks at the parts.
+ * found() must not call HDF5 or this library. Any thread; writers of this process wait
  * meanwhile. If another process writes the file, call it between sluice_frames_begin() and
  * sluice_frames_check().
  *
@@ -129,9 +127,9 @@ SLUICE_API int sluice_array_list(const char *file, const char *path, sluice_arra
                                  void *user);
 
 /*
- * The same of an HDF5 file of a server, which is open for reading without a dataset. The file stays
- * open; found() must not make calls with it. With first_bytes of 256 KiB among its options the list
- * needs fewer requests. Waits for the server; writers of this process do not wait for that.
+ * The same for an HDF5 file on a server, which is open for reading without a dataset. The file
+ * stays open; found() must not make calls with it. If it was opened with first_bytes, 256 KiB, the
+ * list needs fewer requests. Waits for the server; writers of this process do not wait for that.
  *
  * Returns as sluice_array_list(), the errors of reads, or
  *   -ENOTSUP   also: the file is local, or the server does not send parts of it
@@ -140,8 +138,8 @@ SLUICE_API int sluice_array_list_file(sluice_file *file, const char *path, sluic
                                       void *user);
 
 /*
- * Splits "run.h5#/fields/u" at its last "#/", unless a local file has the whole name, or the
- * name is a store:// URI. Of a URI, '?' and '#' before that stay as they are. May wait for local
+ * Splits "run.h5#/fields/u" at the last "#/", unless a local file has the whole name, or the
+ * name is a store:// URI. In a URI '?' and '#' before that stay as they are. May wait for local
  * storage. Any thread.
  *
  * Returns the bytes of the name of the file; '#' is behind them, and then the path of the dataset.

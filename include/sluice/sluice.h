@@ -346,10 +346,10 @@ struct sluice_open_options {
 	const struct sluice_s3_options *s3;
 	/* For remote files that are read: the opening asks for so many bytes from the begin of the
 	 * object, at most SLUICE_FIRST_BYTES, and the file keeps them: reads within them cost no
-	 * request, and others ask for the rest. Many small objects that are read as a whole then
-	 * take one request each and not two. Default (0): none. */
+	 * request, and others ask for the rest. Many small objects, read as a whole, then take one
+	 * request each and not two. Default (0): none. */
 	uint64_t first_bytes;
-	/* For an HDF5 file that is read, local or of a server: the path of a dataset in it. Its
+	/* For an HDF5 file that is read, local or on a server: the path of a dataset in it. The
 	 * elements are the bytes of this file (see <sluice/arrays.h>). sluice_open() copies it.
 	 * Default (NULL): the bytes are those of the file. */
 	const char *dataset;

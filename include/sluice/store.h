@@ -175,8 +175,8 @@ struct sluice_blob_options {
 	size_t size;                                 /* sizeof(struct sluice_blob_options) */
 	unsigned flags;                              /* of enum sluice_blob_flags */
 	const struct sluice_blob_metadata *metadata; /* copied; NULL: none */
-	/* Other than 0: as SLUICE_BLOB_REPLACE, which need not be set, but only of the blob with
-	 * this id: if it does not have the name when the seal comes, the seal returns -ESTALE. */
+	/* Other than 0: as SLUICE_BLOB_REPLACE, which need not be set, but for the blob with this
+	 * id alone: if another or none has the name at the seal, the seal returns -ESTALE. */
 	uint64_t replaces;
 };
 #define SLUICE_BLOB_OPTIONS_INIT                                \
@@ -280,9 +280,9 @@ SLUICE_API int sluice_blob_set_metadata(sluice_blob *b, const struct sluice_blob
  */
 SLUICE_API int sluice_blob_seal(sluice_blob *b);
 /*
- * Returns the id of the blob that had the name when a call of this thread that seals last returned
- * -ESTALE; 0: no sealed blob had it. Of several seals that replace the blob with the same id at
- * most one succeeds, also if processes of the daemon die meanwhile.
+ * Returns the id of the blob behind the name, as the last -ESTALE of a seal by this thread found
+ * it; 0: the name had no sealed blob. If several seals replace the blob with the same id at most
+ * one succeeds, also if processes of the daemon die meanwhile.
  */
 SLUICE_API uint64_t sluice_last_rival(void);
 /*
@@ -506,23 +506,23 @@ SLUICE_API int sluice_blob_to_dlpack(sluice_blob *b, unsigned version, void **ou
 /* ------------------------------------------------------------------------------------ origin */
 
 /*
- * An origin is a folder of objects of S3 behind the stores of many nodes: uri, '/' and a name, as
- * it is, give the URI of an object. A blob or a collection (<sluice/tensors.h>) that this node
- * lacks comes from there, once for each node, however many processes ask at a time. Only the calls
- * of this section, sluice_collection_fetch() and store:// files use an origin. A name that begins
- * with ".sluice/" has no object.
+ * An origin is a folder of objects on S3 behind the stores of many nodes: uri, '/' and a name, as
+ * it is, make the URI of an object. If this node lacks a blob or a collection (<sluice/tensors.h>),
+ * it comes from there, once for each node, however many processes ask at a time. Only the calls in
+ * this section, sluice_collection_fetch() and store:// files use an origin. A name with ".sluice/"
+ * in front has no object.
  *
- * What is fetched is a blob with SLUICE_BLOB_CACHE: it may be dropped when memory is short, and is
- * fetched again by the next call. All of its bytes are of one version of the object.
+ * A fetched blob has SLUICE_BLOB_CACHE: it may be dropped when memory is short, and the next call
+ * fetches it again. All bytes belong to a single version of the object.
  */
 struct sluice_origin {
 	size_t size;         /* sizeof(struct sluice_origin) */
 	sluice_context *ctx; /* for the requests; may be NULL if there is no URI */
-	/* "s3://BUCKET/PREFIX" or "s3://BUCKET". NULL: what the environment variable
-	 * SLUICE_STORE_ORIGIN has. "", or NULL without that variable: there is no origin. */
+	/* "s3://BUCKET/PREFIX" or "s3://BUCKET". NULL: the value of the environment variable
+	 * SLUICE_STORE_ORIGIN. "", or NULL without that variable: there is no origin. */
 	const char *uri;
 	const struct sluice_open_options *open; /* `headers` and `s3` are used; may be NULL */
-	int device;                             /* that gets what is fetched; -1: the host */
+	int device;                             /* to fetch to; -1: the host */
 };
 #define SLUICE_ORIGIN_INIT                                         \
 	{                                                          \
@@ -531,9 +531,9 @@ struct sluice_origin {
 
 /*
  * Gets a blob as sluice_blob_get() does; if there is none, and timeout_ms is not 0, fetches the
- * bytes of its object. Whether an object becomes a blob or a collection depends on the call alone.
- * A blob that a process seals by that name meanwhile is the one that is got. Without an origin the
- * call is sluice_blob_get().
+ * object. The call alone decides whether an object becomes a blob or a collection. If a process
+ * seals a blob by that name meanwhile, the call gets that blob. Without an origin the call is
+ * sluice_blob_get().
  *
  * Waits: for the read; or, until the time-out, for another process that reads the object or has
  * reserved the name. A read that this call makes goes on beyond the time-out.
@@ -541,22 +541,22 @@ struct sluice_origin {
  * Returns 0, the errors of sluice_blob_get(), sluice_open() and of reads, or
  *   -ENOENT      there is no such object; for a second this process does not ask again
  *   -EACCES      the server refuses it
- *   -ENOSPC      too little memory, found out before a byte is read; the sentence says how much it
- *                takes
+ *   -ENOSPC      too little memory, found out before a byte is read; the sentence has the bytes
+ *                that it takes
  *   -ESTALE      the object changed during each of four reads
  *   -ETIMEDOUT   another process has not ended in time
- *   -EPROTO      the object has no ETag
- *   -EINVAL      the URI is no origin
+ *   -EPROTO      the object has no ETag, or no known length
+ *   -EINVAL      the URI is no origin, or there is one and ctx is NULL
  * After an error nothing is left.
  */
 SLUICE_API int sluice_blob_fetch(sluice_store *s, const struct sluice_origin *origin,
                                  const char *name, int timeout_ms, sluice_blob **out);
 /*
- * Asks the origin once whether the object of a blob or a collection that was fetched is another by
- * now, by its ETag and length. If so, reads it, for the same device, and takes the name from the
- * blob, which needs memory for both; if the name has changed hands meanwhile, nothing changes. A
- * blob that was published here, or fetched from another URI than that of the origin, stays. With
- * uri NULL the object is the one that the blob was fetched from.
+ * Asks the origin once whether the object behind a fetched blob or collection is another by now,
+ * by ETag and length. If so, reads it, for the same device, and takes the name from the blob. That
+ * needs memory for both; if the name has changed hands meanwhile, nothing changes. A blob that was
+ * published here, or fetched by another URI than the origin's, stays. If uri is NULL, the note of
+ * the blob says the object, and SLUICE_STORE_ORIGIN does not matter.
  *
  * Waits: for the requests, or for another process that reads the object.
  *
@@ -567,8 +567,8 @@ SLUICE_API int sluice_blob_fetch(sluice_store *s, const struct sluice_origin *or
 SLUICE_API int sluice_blob_refresh(sluice_store *s, const struct sluice_origin *origin,
                                    const char *name, uint64_t *id);
 /*
- * Writes the object of a sealed blob or collection, by one upload from the memory of the store;
- * that of a collection is a .safetensors file of its tensors, without its small files and notes.
+ * Writes the object of a sealed blob or collection, by a single upload from the memory of the
+ * store. A collection becomes a .safetensors file with the tensors, without small files and notes.
  * flags: 0, or SLUICE_OPEN_EXCLUSIVE: only if there is no such object. Waits for the server.
  *
  * Returns 0, the errors of sluice_blob_get(), sluice_open() and sluice_close(), or
@@ -578,24 +578,24 @@ SLUICE_API int sluice_blob_refresh(sluice_store *s, const struct sluice_origin *
 SLUICE_API int sluice_blob_push(sluice_store *s, const struct sluice_origin *origin,
                                 const char *name, unsigned flags);
 /*
- * Removes the object of a name (of an index of files that alone), then deletes the blob. Waits for
- * the server.
+ * Removes the object of a name (an index of files without the files), then deletes the blob. Waits
+ * for the server.
  *
- * Returns 0, also if one or both were not there, -EINVAL as above, or the errors of
- * sluice_remove(), after which the blob is there
+ * Returns 0, also if either was not there, -EINVAL as above, or the errors of sluice_remove(),
+ * after which the blob is there
  */
 SLUICE_API int sluice_blob_delete_from(sluice_store *s, const struct sluice_origin *origin,
                                        const char *name);
 
-/* Where the bytes of a blob were fetched from. Texts live as long as the handle. */
+/* The source of a blob's bytes. Texts live as long as the handle. */
 struct sluice_blob_source {
 	size_t size;         /* in: sizeof(struct sluice_blob_source) */
-	const char *uri;     /* of the object */
-	const char *etag;    /* that it had */
-	uint64_t length;     /* of the object, or of the index of files */
+	const char *uri;     /* the object's */
+	const char *etag;    /* then */
+	uint64_t length;     /* bytes of the object, or of the index of files */
 	const char *version; /* "sluice.version" of the metadata of tensors, or "" */
 };
-/* Describes that. Returns 0, or -ENOENT if the blob was not fetched. */
+/* Describes the source. Returns 0, or -ENOENT if the blob was not fetched. */
 SLUICE_API int sluice_blob_origin(const sluice_blob *b, struct sluice_blob_source *out);
 
 /* ------------------------------------------------------------------------------- delete, stat */

@@ -17,8 +17,8 @@
  *     sluice_tensor_plan_read(plan, memory, NULL, &load);
  *     sluice_tensor_load_wait(load, -1);
  *
- * sluice_tensors_save() writes such files while the program goes on. Tensors can also be kept in
- * the store by one name, as a collection: see the end of this header.
+ * sluice_tensors_save() writes such files while the program goes on. The store can also keep
+ * tensors by one name, as a collection: see the end of this header.
  *
  * Headers of files are not trusted: each length, offset, shape, type and name is checked when the
  * file is opened, and memory is allocated only for bytes that are in the file.
@@ -51,7 +51,7 @@ typedef struct sluice_tensor_load sluice_tensor_load;
  * time. The name of a tensor is unique among all the files. open_options are those of
  * sluice_open(), for each file; NULL: the defaults. The files of an index lie in its folder, whose
  * URI is that of the index up to the last '/'; names in the index with '/' are refused. If
- * one of them is missing the index is read again, up to twice: a save may have replaced it. An .npy
+ * a file is missing the index is read again, up to twice: a save may have replaced it. An .npy
  * file is a tensor with the name of the file, without folder and ".npy"; members of an .npz file
  * have their names without ".npy". The context must outlive the result.
  *
@@ -277,20 +277,19 @@ SLUICE_API int sluice_file_digest(sluice_file *file, int kind, struct sluice_dig
 
 /* --------------------------------------------------------------------------------------- save */
 
+/* A save in flight. Any number of threads may use it, but none while another frees it. */
 typedef struct sluice_tensor_save sluice_tensor_save;
 
-/* A tensor of the program to save, or one of a collection: see below. */
+/* A tensor to save, or in a collection: see below. */
 struct sluice_collection_tensor {
 	size_t size; /* sizeof(struct sluice_collection_tensor) */
 	const char *name;
 	int type; /* of enum sluice_type; safetensors has to have a word for it */
 	unsigned rank;
 	const uint64_t *shape;
-	int device; /* that has the memory; -1: the host */
-	/* Its first byte. To save: in any memory, and device is
-	 * ignored. To make a collection: what is copied by sluice_collection_publish(), on
-	 * any device. Tensors with the same address, bytes and device have their memory together.
-	 */
+	int device; /* that has the memory; -1: the host. A save ignores it */
+	/* The first byte, in any memory; sluice_collection_publish() copies from there. In a
+	 * collection tensors with the same address, bytes and device have their memory together. */
 	void *data;
 	uint64_t bytes; /* set by sluice_collection_get() */
 };
@@ -298,19 +297,18 @@ struct sluice_collection_tensor {
 struct sluice_tensor_save_options {
 	size_t size;                 /* required: sizeof(struct sluice_tensor_save_options) */
 	uint64_t file_bytes;         /* of tensors in a file of a folder, about; 0: 2 GiB */
-	const char *const *metadata; /* pairs of text for "__metadata__" of each file; copied */
+	const char *const *metadata; /* pairs of text for "__metadata__" in each file; copied */
 	size_t metadata_count;       /* of pairs */
 	int refuse_shared; /* 1: two names with the same memory are -EINVAL, and not written once */
-	int not_durable;   /* 1: without the work of fsync() */
-	/* 1: SHA-256 of each file, of the bytes on their way, see sluice_tensor_save_file(); each
-	 * file that is written then has 32 MiB of memory, pinned for a device, and a core */
+	int not_durable;   /* 1: without fsync() */
+	/* 1: SHA-256 is computed on the way, see sluice_tensor_save_file(); each file then takes
+	 * 32 MiB of memory, pinned for a device, and a core while it is written */
 	int digests;
-	/* 1: the memory is read after the work that the stream below was given before */
-	int on;
+	int on;     /* 1: the memory is read behind all earlier work of the stream below */
 	int device; /* of that stream */
 	sluice_stream stream;
-	/* NULL, or options of sluice_open() for each file, without flags; what they point to must
-	 * stay until the save is over. */
+	/* NULL, or options of sluice_open() for each file; flags are ignored. The struct is copied;
+	 * texts and structs behind its pointers must stay until the save is over. */
 	const struct sluice_open_options *open_options;
 };
 #define SLUICE_TENSOR_SAVE_OPTIONS_INIT                                                          \
@@ -320,22 +318,22 @@ struct sluice_tensor_save_options {
 
 /*
  * Starts to save tensors as safetensors files and returns at once; a thread of the save does the
- * rest. Names, shapes and texts are copied. `data` of each tensor is memory of the host or of a
- * device, without gaps, and must not change until sluice_tensor_save_fence() returns 0. Memory of
- * devices goes through the pinned memory of the context, so that the host needs no room for the
- * tensors.
+ * rest. Names, shapes and texts are copied. `data` of each tensor is memory of the host or a
+ * device, without gaps, and must not change until sluice_tensor_save_fence() returns 0 or the error
+ * of the save. Memory of devices goes through the pinned memory of the context, so the host needs
+ * no room for the tensors. The context must stay open until the save is freed.
  *
- * A uri that ends in ".safetensors" is a single file, which takes its name when it is complete. Any
- * other is a folder, which is made if its parent exists, or s3://BUCKET/PREFIX: tensors go into
- * files of about file_bytes, written up to 8 at a time, with names of a random id of the save,
- * model-<16 hex digits>-00001-of-00008.safetensors; then model.safetensors.index.json is replaced,
- * so that sluice_tensors_open() of it finds the old tensors or the new, all of them. At last files
- * of the old index are removed that have names of this form, and files with such names that are in
- * no index and whose save has ended (S3: that are older than a day). All other files stay.
+ * A uri with the end ".safetensors" is a single file, which takes its name when it is complete. Any
+ * other is a folder, which is made if the parent exists, or s3://BUCKET/PREFIX; the name of an
+ * index is -EINVAL. Tensors go into files of about file_bytes, written up to 8 at a time. Their
+ * names have a random id of the save: model-<16 hex digits>-00001-of-00008.safetensors. Then
+ * model.safetensors.index.json is replaced, so sluice_tensors_open() of it finds the old tensors or
+ * the new, all of them. At last old files with such names are removed: those in the old index, and
+ * those in no index if their save has ended (S3: if they are older than a day). All others stay.
  *
- * Data of a file begins at a multiple of 4,096 bytes; tensors with larger elements come first. Of
- * tensors with the same address, type and shape the first by its place in the array is written, and
- * "__metadata__" of its file has a pair from each other name to this name.
+ * The data begins at a multiple of 4,096 bytes in each file; tensors with larger elements come
+ * first. If tensors have the same address, type and shape, only the first in the array is written,
+ * and "__metadata__" there has a pair from each other name to this name.
  *
  * Order of fsyncs (but for not_durable): each file and its name, then the index, its name, and only
  * then are old files removed. So a loss of power leaves the old index or the new, with its files.
@@ -352,9 +350,9 @@ SLUICE_API int sluice_tensors_save(sluice_context *ctx, const char *uri,
                                    const struct sluice_tensor_save_options *o,
                                    sluice_tensor_save **out);
 /*
- * The same for tensors of open files, or for `count` of them with these indices if chosen is not
- * NULL. The bytes pass through memory of 32 MiB for each file that is written. The tensors must
- * outlive the save; o->on has no effect.
+ * The same for tensors in open files: all, or `count` of them with these indices if chosen is not
+ * NULL. The bytes pass through 32 MiB of memory for each file that is written. The tensors must
+ * outlive the save.
  */
 SLUICE_API int sluice_tensors_save_files(const char *uri, const sluice_tensors *tensors,
                                          const size_t *chosen, size_t count,
@@ -362,16 +360,16 @@ SLUICE_API int sluice_tensors_save_files(const char *uri, const sluice_tensors *
                                          sluice_tensor_save **out);
 /*
  * Waits, as sluice_wait() does, until the save reads the tensors no more: the program may change or
- * free their memory. Returns 0, -EINPROGRESS, or the error of the save.
+ * free their memory. Returns 0, -EINPROGRESS, or the error of a save that is over.
  */
 SLUICE_API int sluice_tensor_save_fence(sluice_tensor_save *save, int timeout_ms);
 /*
  * Waits until the save is over, as sluice_wait() does.
  *
- * Returns the bytes of all files, -EINPROGRESS, or the first error; then nothing of the save stays,
- * and the old tensors are as they were, unless the error came after the index, or the file, had its
- * name: when the name cannot be synced, or an answer of a server is lost.
- * Errors are those of sluice_open(), of writes and of sluice_close().
+ * Returns the bytes of all files, -EINPROGRESS, or the first error: of sluice_open(), of a write or
+ * of sluice_close(). Then nothing of the save stays, and the old tensors are as they were, unless
+ * the error came after the index, or the single file, had its name: the name cannot be synced, or
+ * an answer of a server is lost.
  */
 SLUICE_API int64_t sluice_tensor_save_wait(sluice_tensor_save *save, int timeout_ms);
 /* Sets how many bytes have been written, and how many will be; either may be NULL. */
@@ -382,7 +380,7 @@ struct sluice_tensor_saved {
 	size_t size; /* in: sizeof(struct sluice_tensor_saved) */
 	const char *uri;
 	uint64_t bytes;
-	struct sluice_digest digest; /* kind 0: without o->digests */
+	struct sluice_digest digest; /* kind 0 without o->digests */
 };
 /* Describes a file by its number. Returns 0, -ENOENT past the last, or -EAGAIN: it is not saved. */
 SLUICE_API int sluice_tensor_save_file(const sluice_tensor_save *save, size_t number,
@@ -454,7 +452,7 @@ SLUICE_API int sluice_collection_new(sluice_store *s, const char *name,
  * Makes a collection of tensors of the program: copies their data and seals it. With o->on the
  * copies are made by the stream, the seal comes after them, and the call does not wait for it:
  * sluice_blob_wait_sealed() of the owner does. Data on the host for memory of the host is copied at
- * once. If several devices copy, each by its default stream, the call waits for the copies.
+ * once. If several devices copy, each by the default stream, the call waits for the copies.
  *
  * Returns 0, the errors of sluice_collection_new(), sluice_copy_on() and sluice_blob_seal(), or
  *   -EINVAL   data of a tensor with elements is NULL
@@ -496,8 +494,8 @@ SLUICE_API int sluice_collection_attach_id(sluice_store *s, uint64_t id, int tim
 /*
  * Attaches to a collection as sluice_collection_attach() does; if there is none, and timeout_ms is
  * not 0, fetches it from an origin, as sluice_blob_fetch() describes: the object is a .safetensors
- * file, or an index of such files beside it, if its name ends in ".index.json". A blob that
- * sluice_blob_fetch() got from the same object gives way to it.
+ * file, or, with a name that ends in ".index.json", an index of such files beside it. A blob by
+ * sluice_blob_fetch() from the same object gives way to it.
  *
  * Returns 0, or the errors of sluice_blob_fetch(), sluice_tensors_open() and
  * sluice_collection_attach(). After an error nothing is left.

@@ -2,8 +2,8 @@
 /*
  * Arrays
  *
- * Opens a dataset as a file: the backend of local files opens the HDF5 file, HDF5 describes the
- * dataset and finds its chunks, and tiles.c moves the bytes.
+ * Opens a dataset as a file: the backend of the URI's scheme opens the HDF5 file, HDF5 describes
+ * the dataset and finds its chunks, and tiles.c moves the bytes.
  *
  * Threads: any; opening, looking chunks up and refreshing may wait for storage.
  */
@@ -21,7 +21,7 @@
 
 /* Bytes side by side that are a tile where there are no chunks. */
 #define ROWS_BYTES ((uint64_t)1 << 20)
-/* Pieces of an operation in flight, each of an extent: tiles have a bound of their own. */
+/* Pieces of an operation in flight, each an extent: tiles have another bound. */
 #define DEPTH 16
 
 static struct sl_array *array_of(struct sl_backend *backend)
@@ -57,8 +57,8 @@ static void array_close(struct sl_backend *backend) SL_UNCHECKED
 	free(array);
 }
 
-/* Returns the elements of a tile of a virtual dataset in a dimension: those of its sources, where
- * all parts begin with a tile. */
+/* Returns the length of a virtual dataset's tile in a dimension: the sources', if all parts begin
+ * with a tile there. */
 static uint64_t virtual_tile(const struct sl_array *array, unsigned i)
 {
 	const struct sl_h5_array *of = &array->h5.of;
@@ -93,7 +93,7 @@ static void array_choose_tiles(struct sl_array *array)
 		                 : of->layout == SL_H5_COMPACT
 		                         ? rows
 		                         : SL_MIN(rows, SL_MAX(ROWS_BYTES / bytes, 1));
-		/* Of rows that are not whole there is one. */
+		/* Above rows that are not whole a tile has length 1. */
 		if (of->layout != SL_H5_CHUNKED && array->tile[i] < rows)
 			bytes = SL_MAX(bytes * array->tile[i], ROWS_BYTES + 1);
 		else
@@ -231,8 +231,8 @@ static int source_open_in(struct sl_array *array, const struct sluice_open_optio
 	               sentence);
 }
 
-/* Opens the sources of a virtual dataset, in the folder of the file or, as HDF5 does, in that to
- * which links lead. Returns 0, or -errno with a sentence. */
+/* Opens the sources of a virtual dataset, in the folder of the file or, as HDF5 does, in the folder
+ * behind links. Returns 0, or -errno with a sentence. */
 static int array_open_sources(struct sl_array *array, const struct sluice_open_options *options)
 {
 	struct sl_h5_array *of = &array->h5.of;
@@ -262,7 +262,7 @@ static int array_open_sources(struct sl_array *array, const struct sluice_open_o
 	return rc ? rc : sl_array_measure(array, of->shape[0], &of->bytes);
 }
 
-/* Returns 0, or -ENOTSUP with a sentence: the array is no source of that virtual dataset. */
+/* Returns 0, or -ENOTSUP with a sentence: the array is no source for that virtual dataset. */
 static int source_check(const struct sl_array *array, const struct sl_array *whole)
 {
 	const struct sl_h5_array *of = &array->h5.of, *its = &whole->h5.of;
@@ -277,7 +277,7 @@ static int source_check(const struct sl_array *array, const struct sl_array *who
 	                      array->path, of->name);
 }
 
-/* whole: NULL, or the virtual dataset of which it is a source. No other thread knows the array. */
+/* whole: NULL, or the virtual dataset above this source. No other thread knows the array. */
 static int array_open_part(struct sl_core *core, const struct sl_uri *uri,
                            const struct sluice_open_options *options, const struct sl_array *whole,
                            struct sl_array **out) SL_UNCHECKED

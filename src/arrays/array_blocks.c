@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bytes of a remote HDF5 file that HDF5 itself reads, in pages that are kept while the file is open
+ * HDF5's own bytes of a remote file, in pages that are kept while the file is open
  *
- * Where HDF5 reads what is not there, a run of pages is fetched: longer ones when it reads on
- * behind the last. The backend of the file sees to it that all are of the object that was opened.
+ * If HDF5 reads a page that is not there, a run of pages is fetched: a longer run when it reads on
+ * behind the last. The backend of the file sees to it that all belong to the opened object.
  *
- * Threads: one at a time, which may wait, opens the dataset or looks chunks up; any cancels; any
- * thread of the backend ends a run.
+ * Threads: a single thread at a time, which may wait, opens the dataset or looks chunks up; any
+ * cancels; any thread of the backend ends a run.
  */
 #include "arrays/array_blocks.h"
 
@@ -21,10 +21,10 @@
 #define RUN_LEAST SL_H5_BLOCKS_FIRST
 #define RUN_MOST  ((uint64_t)4 << 20)
 #define ONCE_MOST ((uint64_t)32 << 20) /* bytes that HDF5 reads at once */
-/* Between two runs of hints that are fetched as one. */
+/* Bytes between two runs for hints that are fetched together. */
 #define GAP_MOST ((uint64_t)16 << 10)
 
-/* A piece of the inner backend, with a longer struct; its bytes lie behind that. */
+/* A piece for the inner backend, with a longer struct; the bytes lie behind. */
 struct run {
 	struct sl_list link;
 	struct sl_h5_blocks *blocks;
@@ -95,7 +95,7 @@ static struct run *run_new(struct sl_h5_blocks *blocks, const struct page_range 
 	return run;
 }
 
-/* Keeps what has come. Returns 0, or -errno with a sentence. */
+/* Keeps the pages of a run. Returns 0, or -errno with a sentence. */
 static int run_keep(struct sl_h5_blocks *blocks, struct sl_piece *piece)
 {
 	int rc = piece->error;
@@ -168,7 +168,7 @@ static struct page_range range_of(uint64_t offset, uint64_t bytes)
 	return (struct page_range){offset / PAGE * PAGE, (offset + bytes + PAGE - 1) / PAGE * PAGE};
 }
 
-/* Chooses the run for what is missing. */
+/* Chooses the run for the missing bytes. */
 static struct page_range blocks_next(struct sl_h5_blocks *blocks)
 {
 	uint64_t at = blocks->missing,
@@ -182,7 +182,7 @@ static struct page_range blocks_next(struct sl_h5_blocks *blocks)
 	return range_of(blocks->run_from, blocks->run_end - blocks->run_from);
 }
 
-/* For HDF5: fetches what is missing, and what hints say. */
+/* For HDF5: fetches the missing bytes, and others by hints. */
 static int blocks_fetch(struct sl_h5_bytes *source)
 {
 	struct sl_h5_blocks *blocks = SL_CONTAINER(source, struct sl_h5_blocks, source);

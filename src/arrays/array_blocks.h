@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes of a remote HDF5 file that HDF5 itself reads. */
+/* HDF5's own bytes of a remote file. */
 #ifndef SL_ARRAY_BLOCKS_H
 #define SL_ARRAY_BLOCKS_H
 
@@ -8,14 +8,14 @@
 
 #define SL_H5_BLOCKS_BUCKETS 1024
 #define SL_PAGE_BYTES        ((uint64_t)4 << 10)
-/* The first bytes of a file, where most have what HDF5 needs: they may come with the opening. */
+/* The first bytes of a file, often all that HDF5 needs: they may come with the opening. */
 #define SL_H5_BLOCKS_FIRST ((uint64_t)256 << 10)
 #define SL_HINTS_MOST      4096
 #define SL_HINTS_NODE      ((size_t)64 << 10) /* bytes of a node at most */
 
 struct sl_job;
 
-/* Nodes of an index of chunks that HDF5 may read next. */
+/* Nodes of an index that HDF5 may read next. */
 struct sl_hints {
 	uint64_t bytes; /* of each node; 0: not known */
 	uint64_t wanted[SL_HINTS_MOST];
@@ -24,7 +24,7 @@ struct sl_hints {
 	 * of these were wanted. */
 	uint64_t inner[SL_HINTS_MOST];
 	size_t inner_count, from, to, ahead;
-	/* Of a node that is being looked at, and the bytes of one beside it. */
+	/* The children of a node, and the bytes of another beside it. */
 	uint64_t children[SL_HINTS_MOST];
 	char beside[SL_HINTS_NODE];
 };
@@ -39,7 +39,7 @@ struct sl_h5_blocks {
 	struct sl_list buckets[SL_H5_BLOCKS_BUCKETS]; /* pages by number */
 	struct sl_list used;                          /* pages, the last used last */
 	size_t count;
-	uint64_t missing, missing_bytes; /* what a copy lacked */
+	uint64_t missing, missing_bytes; /* in the last copy */
 	uint64_t run, run_from, run_end; /* the last fetch: bytes, and where it lies */
 	struct sl_hints hints;
 
@@ -50,8 +50,8 @@ struct sl_h5_blocks {
 	} locked SL_GUARDED_BY(&mutex);
 };
 
-/* Makes blocks of a file that stays open until they are freed. Returns 0, or -errno, a sentence:
- * -ENOTSUP where it is not remote, or cannot be read in parts. */
+/* Makes blocks for a file, which stays open until they are freed. Returns 0, or -errno, a sentence:
+ * -ENOTSUP if it is not remote, or cannot be read in parts. */
 int sl_h5_blocks_new(struct sl_backend *inner, const char *uri, struct sl_h5_blocks **out);
 void sl_h5_blocks_free(struct sl_h5_blocks *blocks); /* NULL is allowed */
 /* Says for which job bytes are fetched from now on; NULL: for none. */
@@ -69,7 +69,7 @@ void sl_pages_free(struct sl_h5_blocks *blocks);
 
 /* Takes hints from bytes that HDF5 has read. */
 void sl_hints_take(struct sl_h5_blocks *blocks, const char *node, uint64_t offset, uint64_t bytes);
-/* Returns the bytes of each node that is wanted; 0: the bytes at the offset are none. */
+/* Returns the bytes of each wanted node; 0: there is none at the offset. */
 uint64_t sl_hints_have(const struct sl_hints *hints, uint64_t offset, uint64_t bytes);
 
 #endif

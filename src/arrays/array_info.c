@@ -59,7 +59,7 @@ static int array_refresh(struct sl_array *array)
 	for (size_t i = 0; !rc && array->sources && i < array->h5.of.part_count; i++)
 		if (array->sources[i] && sl_virtual_first(array, i))
 			rc = array_refresh(array->sources[i]);
-	/* An object of a server does not grow: what has its name later is another. */
+	/* An object on a server does not grow: a later object with the name is another. */
 	if (rc || array->blocks)
 		return rc;
 	sl_mutex_lock(&array->h5.mutex);

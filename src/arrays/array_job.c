@@ -21,7 +21,7 @@
 struct step {
 	struct sl_tile *fresh[BATCH];
 	size_t count;
-	struct sl_list hits; /* portions of kept tiles, with holds that are counted */
+	struct sl_list hits; /* portions in kept tiles, with counted holds */
 	struct sl_tile *hit[BATCH];
 	size_t hit_count;
 	bool walked;
@@ -270,7 +270,7 @@ static bool job_start_flat(struct sl_array *array, struct sl_job *job)
 	return true;
 }
 
-/* Finds the bytes of a portion in what is known: a kept tile, with a hold that is counted, or a
+/* Finds the bytes of a portion without a lookup: a kept tile, with a counted hold, or a known
  * place. Returns the state of the file then. */
 static struct sl_h5_state job_find(struct sl_array *array, const struct sl_portion *portion,
                                    const uint64_t *first, struct sl_tile **tile, uint64_t *address)
@@ -300,7 +300,7 @@ static struct sl_h5_state job_find(struct sl_array *array, const struct sl_porti
 	return state;
 }
 
-/* Ends a small job if its bytes are in memory, on the submitting thread. Returns false: it is to be
+/* Ends a small job with bytes in memory, on the submitting thread. Returns false: it is to be
  * started. Nothing waits. */
 static bool job_end_at_once(struct sl_array *array, struct sl_job *job)
 {

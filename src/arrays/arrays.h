@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Datasets of HDF5 files as files of bytes: a backend over that of the file. */
+/* Datasets of HDF5 files as files of bytes: a backend over the file's. */
 #ifndef SL_ARRAYS_H
 #define SL_ARRAYS_H
 
@@ -7,7 +7,7 @@
 
 #include "backend/backend.h"
 
-/* Opens the dataset that the options name, in the file that the URI names. */
+/* Opens the dataset in the options, in the file with the URI. */
 extern const struct sl_backend_ops sl_array_ops;
 
 #endif

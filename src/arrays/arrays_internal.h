@@ -7,16 +7,16 @@
 #include "arrays/arrays.h"
 #include "h5file/h5file.h"
 
-/* Dimensions, the last of which are the bytes of an element. All geometry counts bytes there. */
+/* Dimensions, and last the bytes of an element: all geometry counts bytes there. */
 #define SL_ARRAY_DIMENSIONS (SL_BOX_RANK + 1)
 #define SL_TILE_BUCKETS     256
-/* Bytes of chunks in flight, and of those that are kept because a read needed a portion. */
+/* Bytes of chunks in flight, and of kept chunks, which reads needed in part. */
 #define SL_TILES_BYTES ((uint64_t)64 << 20)
 #define SL_TILES_KEPT  ((uint64_t)64 << 20)
 #define SL_TILES_MOST  4096
-/* Bytes side by side, without filters, that one worker reads. */
+/* Bytes side by side, without filters, for a read by a worker. */
 #define SL_CUT_BYTES ((uint64_t)1 << 20)
-/* Places of chunks that are kept, so that small reads look none up. */
+/* Kept places of chunks: small reads look none up. */
 #define SL_PLACES 256
 /* While our writer changes a file again and again, a read begins anew for so long. */
 #define SL_ARRAY_PATIENCE_NS INT64_C(10000000000)
@@ -31,18 +31,18 @@ struct sl_array {
 	struct sl_core *core;
 	struct sl_task step;
 	struct sl_pool *pool;        /* for reads and filters */
-	struct sl_backend *inner;    /* of the file */
+	struct sl_backend *inner;    /* the file */
 	struct sl_h5_blocks *blocks; /* of a remote file, which own the inner backend; or NULL */
 	struct sl_limits inner_limits;
-	char *path; /* of the file, without secrets */
-	int fd;     /* of the same file, for HDF5 and looks at the file; -1: it is remote */
+	char *path;                /* the file's, without secrets */
+	int fd;                    /* the same file, for HDF5 and looks; -1: it is remote */
 	struct sl_h5_bytes source; /* of a local file */
-	int *segments; /* descriptors of the files of an external dataset, -1: there is none */
-	/* Of a virtual dataset, by part; NULL: its file or dataset is missing. Parts may share one,
-	 * which belongs to the first of them. */
+	int *segments; /* descriptors of an external dataset's files, -1: there is none */
+	/* In a virtual dataset, by part; NULL: the file or dataset is missing. Parts may share a
+	 * source, which belongs to the first of them. */
 	struct sl_array **sources;
 
-	/* Fixed at the opening: of chunks, or, where there are none, of rows side by side. */
+	/* Fixed at the opening. A tile is a chunk, or, without chunks, rows side by side. */
 	unsigned dimensions;
 	uint64_t tile[SL_ARRAY_DIMENSIONS];
 	size_t tile_bytes;
@@ -57,7 +57,7 @@ struct sl_array {
 		struct sl_mutex mutex;
 		struct sl_h5_reader *reader SL_GUARDED_BY(&mutex);
 		struct sl_h5_state state SL_GUARDED_BY(&mutex);
-		/* Its texts, filters and shape but the first length are fixed. */
+		/* Texts, filters and shape are fixed, but for the first length. */
 		struct sl_h5_array of;
 	} h5;
 
@@ -66,18 +66,18 @@ struct sl_array {
 		struct sl_list buckets[SL_TILE_BUCKETS]; /* tiles that may be shared, by number */
 		struct sl_list kept;    /* tiles with their bytes, the last used last */
 		struct sl_list moving;  /* tiles whose stored bytes the inner backend reads */
-		struct sl_list hauls;   /* of stored bytes, that the inner backend reads */
+		struct sl_list hauls;   /* the inner backend reads them */
 		struct sl_list jobs;    /* that want a step */
 		bool stepping;          /* the task of steps is submitted or running */
-		struct sl_list undoing; /* memory of threads that undo filters, unused now */
+		struct sl_list undoing; /* unused memory for undoing filters */
 		unsigned in_flight, most;
-		/* Of a remote file, where tiles wait long: memory of those in flight, and what a
-		 * tile with filters probably needs until it is decoded. */
+		/* With a remote file, where tiles wait long: memory of tiles in flight, and the
+		 * probable need of a tile with filters until it is decoded. */
 		uint64_t memory, each;
 		unsigned kept_count, kept_most;
-		uint64_t generation;      /* of states of the file, */
+		uint64_t generation;      /* counts states of the file, */
 		struct sl_h5_state state; /* and the last */
-		/* Of chunks without filters that were looked up in that state, by number. */
+		/* Chunks without filters, looked up in that state, by number. */
 		struct {
 			uint64_t number, address; /* address 0: none */
 		} places[SL_PLACES];
@@ -95,15 +95,15 @@ struct sl_portion {
 	bool covers; /* all of the tile that the dataset has */
 };
 
-/* Goes through the tiles of a range of bytes of a box, which is packed in memory. */
+/* Goes through the tiles below a range of bytes in a box, which is packed in memory. */
 struct sl_walk {
 	const struct sl_array *array;
 	uint64_t start[SL_ARRAY_DIMENSIONS], count[SL_ARRAY_DIMENSIONS]; /* the box */
 	uint64_t stride[SL_ARRAY_DIMENSIONS];                            /* in memory */
-	uint64_t at, end, offset; /* of bytes of the box; that at offset is the first in memory */
+	uint64_t at, end, offset; /* bytes in the box; the byte at offset is the first in memory */
 	char *data;
-	bool flat;     /* all is one portion: bytes side by side, cut by the engine, */
-	uint64_t base; /* of a box from here on in the dataset */
+	bool flat;     /* all is a portion: bytes side by side, cut by the engine, */
+	uint64_t base; /* in a box from here on in the dataset */
 	bool inside;   /* a box below is being walked: in elements of the dataset */
 	uint64_t low[SL_ARRAY_DIMENSIONS], high[SL_ARRAY_DIMENSIONS], next[SL_ARRAY_DIMENSIONS];
 };
@@ -112,7 +112,7 @@ void sl_walk_begin(struct sl_walk *walk, const struct sl_array *array, const str
                    uint64_t offset, uint64_t length, char *data);
 /* Takes the next box, from `low` to `high`: bytes side by side in memory. */
 bool sl_walk_box(struct sl_walk *walk);
-/* Makes a walk of what the box has of a part, in its source. Returns the bytes; 0: nothing. */
+/* Makes a walk in the source for the box's share in a part. Returns the bytes; 0: nothing. */
 uint64_t sl_walk_part(const struct sl_walk *walk, const struct sl_h5_part *part,
                       const struct sl_array *source, struct sl_walk *out);
 /* Writes the fill value to the box, if it has more bytes than those. */
@@ -137,9 +137,9 @@ void sl_portion_copy(const struct sl_walk *walk, const struct sl_portion *portio
 /* A piece of the engine. */
 struct sl_job {
 	struct sl_piece base;
-	struct sl_list link;  /* of those that want a step; guarded by the array's mutex */
+	struct sl_list link;  /* in the list for steps; guarded by the array's mutex */
 	struct sl_walk walk;  /* the thread's that takes the job's steps */
-	struct sl_job *whole; /* of a virtual dataset, of which this is a part; or NULL */
+	struct sl_job *whole; /* the virtual dataset's job, if this is a part of it; or NULL */
 	/* Guarded by the array's mutex: tiles to come, and the walk itself; the first error. */
 	unsigned pending;
 	int error;
@@ -162,11 +162,11 @@ struct sl_tile {
 	struct sl_h5_place place;
 	struct sl_h5_state state;
 	uint64_t generation;
-	uint64_t cut, cut_bytes; /* bytes of the portion that are its own; 0, 0: all */
+	uint64_t cut, cut_bytes; /* the tile's bytes in the portion; 0, 0: all */
 	int64_t deadline;        /* see SL_ARRAY_PATIENCE_NS; 0: it has not begun anew */
-	struct sl_piece *piece;  /* of the inner backend, */
-	char *stored;            /* and the bytes in its memory, or without a piece in its own */
-	size_t wanted;           /* bytes of the piece that have to come */
+	struct sl_piece *piece;  /* for the inner backend, */
+	char *stored;            /* and the bytes in it, or without a piece in memory alone */
+	size_t wanted;           /* bytes that have to come by the piece */
 	bool read;               /* it is there */
 	char *bytes;             /* decoded, to be kept */
 	/* Of a remote file, guarded by the array's mutex: hauls to come; the first error; bytes
@@ -186,11 +186,11 @@ void sl_array_step(struct sl_task *task);
 
 /* -------------------------------------------------------------------------------------- tiles */
 
-/* Gives a tile that was looked up to a worker. */
+/* Gives a tile with a known place to a worker. */
 void sl_tile_submit(struct sl_tile *tile);
-/* The same of a new tile: bytes side by side are parts, which several workers read. */
+/* The same for a new tile: bytes side by side are parts, which several workers read. */
 void sl_tile_start(struct sl_tile *tile);
-/* Reads a tile that was looked up, and undoes its filters, as a worker does. */
+/* Reads a tile with a known place, and undoes the filters, as a worker does. */
 void sl_tile_run(struct sl_tile *tile);
 /* Ends a tile. bytes: decoded, or NULL: there are none, and portions get the fill value. direct:
  * that portion has them already; or NULL. undoing: has perhaps the bytes, and is given back; or
@@ -209,9 +209,9 @@ void sl_job_fail_locked(struct sl_job *job, int error, const char *message);
  * the caller ends it without the mutex, and then the file may be gone. */
 bool sl_job_count_locked(struct sl_job *job);
 void sl_job_end(struct sl_job *job);
-/* Appends a job, with its walk, to those that want a step. */
+/* Appends a job, with its walk, to the list for steps. */
 void sl_job_start(struct sl_array *array, struct sl_job *job);
-/* Whether there is no room for a tile more, or for the given part of what there may be. */
+/* Whether there is no room for a tile more, or for the given part of the room. */
 bool sl_tiles_full_locked(const struct sl_array *array, unsigned part) SL_REQUIRES(&array->mutex);
 /* Has steps taken, if jobs want some and there is room, in the given part of it. */
 void sl_jobs_resume_locked(struct sl_array *array, unsigned part) SL_REQUIRES(&array->mutex);
@@ -220,9 +220,9 @@ void sl_array_cancel(struct sl_backend *backend);
 
 /* ------------------------------------------------------------------------------------ virtual */
 
-/* Starts the parts of a job of a virtual dataset. May wait, as a step. */
+/* Starts the parts of a virtual dataset's job. May wait, as a step. */
 void sl_virtual_begin(struct sl_array *array, struct sl_job *job);
-/* Whether the source of a part has none before. */
+/* Whether no part before has the same source. */
 bool sl_virtual_first(const struct sl_array *array, size_t part);
 
 /* Whether any job wants it. With the array's mutex. */
@@ -232,10 +232,10 @@ bool sl_tile_is_stored(struct sl_tile *tile);
 
 /* --------------------------------------------------------------------------------------- haul */
 
-/* Has stored bytes of tiles read that were looked up, in the order of the file; the tiles go to
- * workers. left: bytes that jobs still want, for the length of requests. */
+/* Has tiles with known places read, in the order of the file; they go to workers. left: bytes that
+ * jobs still want, for the length of requests. */
 void sl_hauls_submit(struct sl_array *array, struct sl_tile **tiles, size_t count, uint64_t left);
-/* Ends those of which nobody wants a tile. */
+/* Ends hauls if nobody wants their tiles. */
 void sl_hauls_cancel_locked(struct sl_array *array) SL_REQUIRES(&array->mutex);
 
 /* --------------------------------------------------------------------------------------- look */
@@ -248,15 +248,15 @@ uint64_t sl_virtual_length(const struct sl_array *array);
 /* Opens the dataset again, as it is now. *length: the elements of its first dimension. */
 int sl_array_look_again_locked(struct sl_array *array, uint64_t *length)
 	SL_REQUIRES(&array->h5.mutex);
-/* Finds where tiles lie, in a state of the file that their fields name. Returns 0, or -errno with a
- * sentence. */
+/* Finds the places of tiles, in a state of the file; their fields say which. Returns 0, or -errno
+ * with a sentence. */
 int sl_array_find(struct sl_array *array, struct sl_tile **tiles, size_t count);
-/* The bytes of so many frames. Returns 0, or -EBADMSG with a sentence: more than a file has. */
+/* The bytes of so many frames. Returns 0, or -EBADMSG with a sentence: no file has as many. */
 int sl_array_measure(const struct sl_array *array, uint64_t length, uint64_t *bytes);
 
 /* --------------------------------------------------------------------------------------- kept */
 
-/* The memory of a thread that undoes filters. */
+/* Memory for a thread that undoes filters. */
 struct sl_undoing {
 	struct sl_list link;
 	struct sl_unfilter *unfilter;
@@ -267,10 +267,10 @@ struct sl_undoing {
 /* Returns memory for so many stored bytes; NULL: there is none. */
 struct sl_undoing *sl_undoing_take(struct sl_array *array, size_t n);
 void sl_undoing_give(struct sl_array *array, struct sl_undoing *undoing); /* NULL is allowed */
-/* Before the first submission, and when nothing is in flight. shares: of the memory for tiles. */
+/* Before the first submission, and when nothing is in flight. shares: parts of the memory. */
 void sl_tiles_init(struct sl_array *array, size_t shares);
 void sl_tiles_free(struct sl_array *array);
-/* Forgets what is kept: the file is in another state. */
+/* Forgets kept tiles: the file is in another state. */
 void sl_tiles_forget(struct sl_array *array, const struct sl_h5_state *state);
 uint64_t sl_tiles_generation(struct sl_array *array);
 /* Forgets kept tiles, the oldest first, until there are as few; those in use stay. */

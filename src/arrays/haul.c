@@ -2,12 +2,12 @@
 /*
  * Hauls: stored bytes of a remote file for several tiles
  *
- * Tiles that lie near each other in the file are one piece of the inner backend, which is a
- * request; a tile that is longer than a request is several pieces. The backend says how long they
- * are, and what may lie between two tiles. Requests, their limits and hedges are its own.
+ * Tiles near each other in the file are a piece for the inner backend, which is a request; a tile
+ * longer than a request is several pieces. The backend gives the length, and the longest gap
+ * between two tiles. Requests, limits and hedges belong to the backend.
  *
- * Threads: that of a step submits; any thread of the backend ends a haul, and gives its tiles to
- * workers. No function waits.
+ * Threads: the thread of a step submits; any thread of the backend ends a haul, and gives the tiles
+ * to workers. No function waits.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ struct sl_haul {
 	uint64_t begin, end, wanted;
 };
 
-/* Gives a tile what came of an extent of its. Returns whether nothing more is to come. */
+/* Gives a tile the end of an extent. Returns whether nothing more is to come. */
 static bool tile_got_locked(struct sl_tile *tile, const struct sl_piece *piece,
                             const struct sluice_extent *extent)
 {
@@ -139,7 +139,7 @@ static int haul_range(struct sl_tile *tile, char **to, uint64_t *offset, uint64_
 	return *to ? 0 : sl_fail(-ENOMEM, "no memory");
 }
 
-/* Submits the bytes of a tile that are longer than a request. Returns 0 or -ENOMEM. */
+/* Submits a tile longer than a request. Returns 0 or -ENOMEM. */
 static int haul_split(struct sl_tile *tile, char *to, uint64_t offset, uint64_t n, uint64_t length)
 {
 	struct sl_array *array = tile->array;
@@ -172,7 +172,7 @@ static int haul_split(struct sl_tile *tile, char *to, uint64_t offset, uint64_t 
 	return all ? 0 : -ENOMEM;
 }
 
-/* Counts the memory of tiles, of which it is known now. */
+/* Counts the memory of tiles, which is known now. */
 static void hauls_count(struct sl_array *array, struct sl_tile *const *tiles, size_t count)
 {
 	uint64_t sum = 0;

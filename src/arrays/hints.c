@@ -2,10 +2,10 @@
 /*
  * Hints from indexes of chunks: trees of version 1, and extensible arrays
  *
- * HDF5 goes down an index one node after the other, and each would be a round trip. The addresses
- * in a node that HDF5 has read are taken as hints: when HDF5 comes to one of its children, all are
- * fetched side by side; of trees also those of the nodes beside it, twice as many each time in a
- * row. HDF5 reads all nodes itself: a hint that lies costs bytes, of which there is a limit.
+ * HDF5 goes down an index node after node, and each would be a round trip. Hints are addresses in
+ * a node that HDF5 has read: when HDF5 comes to a child, all children are fetched side by side; in
+ * trees also the children of the nodes beside it, twice as many each time in a row. HDF5 reads all
+ * nodes itself: a hint that lies costs bytes, and a limit bounds them.
  *
  * The formats are in the HDF5 File Format Specification, III.A.1 and VII.D.
  *
@@ -18,15 +18,15 @@
 
 #define HEADER     24 /* the signature, type, level, entries, and two addresses of 8 bytes */
 #define BYTES_MOST ((uint64_t)16 << 20)
-/* Of a block of an array, which may be as long: it says where blocks lie, and not their length. */
+/* Bytes to fetch for a block of an array: the index has the addresses of blocks, no lengths. */
 #define BLOCK_MOST ((uint64_t)32 << 10)
 #define AHEAD_MOST 64
 
-/* Reads the addresses of children that the file can have. Returns how many. level: out. */
+/* Reads the addresses of children, if they lie in the file. Returns how many. level: out. */
 static size_t node_children(const struct sl_h5_blocks *blocks, const char *node, uint64_t bytes,
                             unsigned *level, uint64_t *out, size_t room)
 {
-	/* A key: bytes, mask, and the place in each dimension, with that of the element's bytes. */
+	/* A key: bytes, mask, and the place in each dimension, the element's bytes included. */
 	uint64_t key = 8 + 8 * ((uint64_t)blocks->source.rank + 1), entries, at = HEADER + key;
 	uint16_t word;
 	size_t count = 0;
@@ -90,7 +90,7 @@ void sl_hints_take(struct sl_h5_blocks *blocks, const char *node, uint64_t offse
 	}
 	while (place < hints->inner_count && hints->inner[place] != offset)
 		place++;
-	/* Its children were taken with those of a node before it. */
+	/* A node before has taken these children. */
 	if (level == 1 && place < hints->inner_count && place >= hints->from && place < hints->to)
 		return;
 	memcpy(hints->wanted, children, count * sizeof(*children));

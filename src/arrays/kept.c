@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an array keeps: tiles of which others may want the rest, and memory of threads that undo
+ * Things that an array keeps: tiles, because others may want the rest, and memory for undoing
  * filters
  *
  * Threads: any; nothing waits.
@@ -67,7 +67,7 @@ void sl_tiles_init(struct sl_array *array, size_t shares) SL_UNCHECKED
 	array->locked.most = (unsigned)SL_MIN(SL_TILES_BYTES / bytes, SL_TILES_MOST);
 	array->locked.each = bytes;
 	array->locked.most = SL_MAX(array->locked.most, least);
-	/* As many are found fast, and take little memory of their own. */
+	/* As many are found fast, and take little memory. */
 	array->locked.kept_most = (unsigned)SL_MIN(SL_MAX(SL_TILES_KEPT / bytes, 1), SL_TILES_MOST);
 	array->locked.state = array->h5.state;
 }

@@ -42,7 +42,7 @@ int sl_array_look(struct sl_array *array, const char *dataset, struct sl_h5_read
 	int64_t deadline = sl_now() + SL_ARRAY_PATIENCE_NS;
 
 	if (array->blocks) {
-		/* The backend of the file knows it by its ETag. */
+		/* The backend of the file knows that by the ETag. */
 		*state = (struct sl_h5_state){.length = array->blocks->source.length};
 		return sl_h5_reader_open(&array->blocks->source, array->path, dataset, reader,
 		                         found);

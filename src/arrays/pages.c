@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pages: bytes of a remote HDF5 file in memory. Of more than 64 MiB the pages that were not used
- * for longest are forgotten.
+ * Pages: bytes of a remote HDF5 file in memory. Beyond 64 MiB the page that was not used for
+ * longest is forgotten.
  *
  * Threads: the thread that looks at the file.
  */
@@ -37,7 +37,7 @@ static void page_drop_oldest(struct sl_h5_blocks *blocks)
 	free(page);
 }
 
-/* Keeps the bytes of a page, of which the last of the file may have fewer. */
+/* Keeps the bytes of a page; the last in a file may have fewer. */
 int sl_pages_keep(struct sl_h5_blocks *blocks, uint64_t number, const char *bytes, uint64_t n)
 {
 	struct page *page = page_find(blocks, number);

@@ -3,8 +3,8 @@
  * Tiles: chunks on their way from the file to memory
  *
  * A worker reads the stored bytes of a tile if they are in the page cache, or has the inner backend
- * read them, undoes the filters, and writes the portions of all jobs that want the tile. A tile of
- * which no job wants all is kept, because others may want the rest.
+ * read them, undoes the filters, and writes the portions of all jobs that want the tile. If no job
+ * wants all of a tile it is kept, because others may want the rest.
  *
  * Threads: workers, which wait for nothing. A tile in flight has a portion, and so a piece in
  * flight, which keeps the file open.
@@ -200,7 +200,7 @@ void sl_tile_submit(struct sl_tile *tile)
 	sl_pool_submit(tile->array->pool, &tile->task);
 }
 
-/* Makes a tile of bytes of another, which is in flight. Returns NULL: no memory. */
+/* Makes a tile from bytes of another, which is in flight. Returns NULL: no memory. */
 static struct sl_tile *tile_cut(struct sl_tile *of, uint64_t cut)
 {
 	struct sl_portion *its = SL_CONTAINER(of->portions.next, struct sl_portion, link);
@@ -249,7 +249,7 @@ void sl_tile_start(struct sl_tile *tile)
 	sl_tile_submit(tile);
 }
 
-/* Another thread gets the tile, with whose end the file may be closed: memory goes back before. */
+/* Another thread gets the tile. At the end the file may be closed: memory goes back before. */
 static void tile_leave(struct sl_tile *tile)
 {
 	sl_undoing_give(tile->array, tile->undoing);
@@ -307,7 +307,7 @@ static int tile_move(struct sl_tile *tile, char *to, uint64_t offset, size_t n)
 	return 0;
 }
 
-/* Looks at what the inner backend has done. Returns 0, or an error with a sentence. */
+/* Looks at the result of the inner backend. Returns 0, or an error with a sentence. */
 static int tile_moved_all(struct sl_tile *tile)
 {
 	struct sl_piece *piece = tile->piece;
@@ -416,7 +416,7 @@ static int tile_holds(struct sl_tile *tile)
 	return 0;
 }
 
-/* A tile without filters has one portion, whose bytes alone are read. */
+/* A tile without filters has a single portion, and only those bytes are read. */
 static void tile_run_plain(struct sl_tile *tile)
 {
 	struct sl_array *array = tile->array;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Virtual datasets: their parts are datasets of other files, which are arrays themselves
+ * Virtual datasets: their parts are datasets, most in other files, which are arrays themselves
  *
- * A job of a virtual dataset is cut into boxes of bytes side by side in memory, and what a
- * box has of a part is a job of its source. What no source has gets the fill value before.
+ * A job is cut into boxes with bytes side by side in memory, and the share of a part in a box is a
+ * job of the source. Elements without a source get the fill value before.
  *
- * Threads: those of steps; a worker ends the last part, and with it the whole.
+ * Threads: the thread of a step; a worker ends the last part, and with it the whole.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -39,7 +39,7 @@ static void part_done(struct sl_piece *piece)
 		sl_job_end(whole);
 }
 
-/* Starts the parts of the box that the walk has come to. Returns 0 or -ENOMEM. */
+/* Starts the parts of the walk's box. Returns 0 or -ENOMEM. */
 static int virtual_begin_box(struct sl_array *array, struct sl_job *whole)
 {
 	struct sl_list parts = SL_LIST_INIT(parts);

@@ -148,7 +148,7 @@ __attribute__((format(printf, 2, 3))) int cli_fail(int rc, const char *format, .
 #define cli_warn(...) ((void)cli_fail(0, __VA_ARGS__))
 /* Formats like asprintf(); the caller frees the result. Ends the program if memory is short. */
 __attribute__((format(printf, 1, 2))) char *cli_format(const char *format, ...);
-/* A pointer of the heap, which is freed at the end of its block. */
+/* A pointer to the heap, which is freed at the end of the block. */
 #define CLI_OWNED __attribute__((cleanup(cli_owned_free)))
 void cli_owned_free(void *pointer);
 /* Returns an array with room for `count` elements. Ends the program if memory is short. */
@@ -177,7 +177,7 @@ void cli_json_text(FILE *to, const char *text);
 /* Prints `before`, and then text as a JSON string in quotes, or null. */
 void cli_json_string(const char *before, const char *text);
 
-/* Prints a line of a tensor; file: NULL, or what has it. */
+/* Prints the line of a tensor; file: NULL, or the file with it. */
 void cli_print_tensor(const char *name, int type, unsigned rank, const uint64_t *lengths,
                       uint64_t bytes, const char *file);
 
@@ -195,7 +195,7 @@ char *cli_dataset_split(const char *uri, const char **dataset);
  * name: the server is asked. */
 char *cli_dataset_open_split(sluice_context *ctx, const char *uri,
                              struct sluice_open_options *options);
-/* Lists a group of a local file, or of a remote one that is open. Returns 0 or a negative errno,
+/* Lists a group in a local file, or in a remote file that is open. Returns 0 or a negative errno,
  * printed on stderr. */
 int cli_array_ls(const char *path, sluice_file *remote, const char *group, bool recursive,
                  bool json);

@@ -23,7 +23,7 @@ enum {
 	MOST_THREADS = 256, /* with small objects */
 	LEAST_THREADS = 64,
 	EACH_CORE = 16,
-	SMALL = 8 << 20,    /* bytes of an object that comes with its opening, or is a single PUT */
+	SMALL = 8 << 20,    /* bytes: such an object comes with the opening, or is a single PUT */
 	MEMORY = 128 << 20, /* bytes of all small objects in work, at most, */
 	LEAST_MEMORY = 32 << 20, /* where a sixteenth of all memory is less */
 	MOST_MMAP = 32 << 20, /* the largest that mallopt() takes: blocks of the heap are shorter */

@@ -12,7 +12,7 @@
 
 #include "cli.h"
 
-#define HDF5_BEGIN (256 << 10) /* what most HDF5 files need of HDF5's own comes with the opening */
+#define HDF5_BEGIN (256 << 10) /* often all that HDF5 needs: comes with the opening */
 
 struct ls_options {
 	struct cli_open open;

@@ -44,7 +44,7 @@ int cli_store_push(sluice_store *store, const struct cli_store_options *o)
 	return store_for_each(store, o, true, store_push_one);
 }
 
-/* Prints what has become of it. */
+/* Prints the result. */
 static int store_refresh_one(sluice_store *store, const struct sluice_origin *origin,
                              const char *name, const struct cli_store_options *o)
 {

@@ -126,7 +126,7 @@ int cli_store_ls(sluice_store *store, const struct cli_store_options *o)
 		}
 		if (!o->tensors || !infos[i].parts)
 			continue;
-		/* One that this process cannot attach to does not hide the others. */
+		/* A collection that this process cannot attach to does not hide the others. */
 		int failed = cli_store_ls_tensors(store, infos[i].name, infos[i].id, o->json);
 		rc = failed ? failed : rc;
 	}

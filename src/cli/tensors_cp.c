@@ -18,7 +18,7 @@
 
 #define STORE "store://"
 
-/* Tensors that are copied, and the metadata of their first file. */
+/* Tensors to copy, and the metadata of their first file. */
 struct tensors_choice {
 	size_t *indices, count;
 	const char **metadata; /* pairs */

@@ -82,9 +82,9 @@ static inline size_t sl_type_bytes(const struct sl_type *type)
 {
 	return type->bits / 8;
 }
-/* Returns the bytes of a tensor; -1: its shape is too large, or does not end at a byte. */
+/* Returns a tensor's bytes; -1: the shape is too large, or does not end at a byte. */
 int64_t sl_tensor_bytes(const struct sl_type *type, unsigned rank, const uint64_t *shape);
-/* Writes a tensor into the JSON of a .safetensors file; begin: of its bytes in the data. */
+/* Writes a tensor into the JSON of a .safetensors file; begin: offset in the data. */
 void sl_tensor_put(FILE *to, const char *name, const struct sl_type *type, unsigned rank,
                    const uint64_t *shape, uint64_t begin, uint64_t bytes);
 
@@ -106,7 +106,7 @@ __attribute__((format(printf, 1, 2))) char *sl_format(const char *format, ...);
 size_t sl_utf8_sequence(const char *text, size_t n, uint32_t *character);
 /* Returns true if all n bytes are UTF-8. */
 bool sl_utf8_valid(const char *text, size_t n);
-/* Returns whether the text is a strong ETag (RFC 9110, section 8.8.3); a list of two is none. */
+/* Returns whether the text is a strong ETag (RFC 9110, section 8.8.3), and no list. */
 bool sl_strong_etag(const char *text);
 /*
  * Parses n bytes of JSON and calls event() for each part: '{', '}', '[', ']', 'k' (a key), 's' (a

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Formatted text, UTF-8 (RFC 3629), ETags (RFC 9110), sums in base64 (RFC 4648), and texts of JSON
+/* Formatted text, UTF-8 (RFC 3629), ETags (RFC 9110), sums in base64 (RFC 4648), and texts in JSON
  * (RFC 8259). Any thread. */
 #include <stdarg.h>
 #include <stdio.h>

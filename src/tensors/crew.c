@@ -4,7 +4,7 @@
  *
  * The same work on several threads, of which the first error counts.
  *
- * Threads: the caller's is one of the crew, and waits for the others.
+ * Threads: the caller belongs to the crew, and waits for the others.
  */
 #include "tensors/crew.h"
 

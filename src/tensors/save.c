@@ -2,12 +2,12 @@
 /*
  * Saves
  *
- * The thread of a save waits for the work of the caller's stream, has a crew write the files, each
- * by one of its threads, replaces the index, and removes what is old. Memory of devices is written
- * by operations that are awaited: the stream gets no command of the save, so that it can wait for
- * nothing that comes later, and these are faster than those in stream order.
+ * The thread of a save waits for the work of the caller's stream, has a crew write the files, a
+ * thread for each, replaces the index, and removes old files. Memory of devices is written by
+ * awaited operations: the stream gets no command from the save, so it can wait for nothing that
+ * comes later, and awaited operations are faster.
  *
- *   running --[save_file_written: the last file]--> copied  the tensors are not read any more
+ *   running --[save_file: the last file]----------> copied  the tensors are not read any more
  *   copied  --[save_run: all is done]-------------> over    the result is fixed
  *   running --[save_run: an error]----------------> over
  */
@@ -20,7 +20,7 @@
 #include "tensors/crew.h"
 #include "tensors/save.h"
 
-#define AT_ONCE 8  /* files that are written */
+#define AT_ONCE 8  /* written files */
 #define STOP_MS 50 /* a wait looks at `stop` so often */
 
 enum { SAVE_RUNNING, SAVE_COPIED, SAVE_OVER };
@@ -28,7 +28,7 @@ enum { SAVE_RUNNING, SAVE_COPIED, SAVE_OVER };
 struct sluice_tensor_save {
 	/* Fixed before the thread is started. */
 	sluice_context *ctx;
-	struct sl_save_plan plan; /* but for what a file's thread sets */
+	struct sl_save_plan plan; /* but for fields that a file's thread sets */
 	struct sluice_open_options open_options;
 	sluice_event event; /* of the stream's work; NULL: none */
 	bool durable, digests;
@@ -38,7 +38,7 @@ struct sluice_tensor_save {
 	_Atomic bool stop;      /* failed, or cancelled */
 	_Atomic size_t next;    /* file that no thread has taken */
 	_Atomic size_t written; /* files that are written, if not closed */
-	_Atomic uint32_t state; /* of the above; a word that threads wait for */
+	_Atomic uint32_t state; /* SAVE_...; threads wait for it */
 
 	/* Of the save's thread; fixed once the save is over. */
 	int error;
@@ -53,7 +53,7 @@ static void save_set(struct sluice_tensor_save *save, uint32_t state)
 	sl_word_wake(&save->state, INT_MAX);
 }
 
-/* Writes extents, of one device or of the host, and waits for them. */
+/* Writes extents, all on a device or on the host, and waits. */
 static int save_write(struct sluice_tensor_save *save, sluice_file *to, struct sl_save_file *file,
                       const struct sluice_extent *extents, size_t count)
 {
@@ -84,7 +84,7 @@ static int save_write(struct sluice_tensor_save *save, sluice_file *to, struct s
 	return rc;
 }
 
-/* Writes the header and the tensors; those of a device that follow each other by an operation. */
+/* Writes the header and the tensors; neighbours on a device take a single operation. */
 static int save_write_all(struct sluice_tensor_save *save, sluice_file *to,
                           struct sl_save_file *file)
 {

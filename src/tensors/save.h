@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Saves: the files that a save writes, as its files share them. A plan is fixed when
- * sl_save_plan_make() returns; `made` of a file is of the thread that writes it, until all are
- * joined.
+ * Saves, as their sources share them. A plan is fixed when sl_save_plan_make() returns; `made` of a
+ * file belongs to the thread that writes it, until all are joined.
  */
 #ifndef SL_SAVE_H
 #define SL_SAVE_H
@@ -20,27 +19,27 @@ struct sl_save_tensor {
 	int device; /* -1: the host */
 	const uint64_t *shape;
 	const void *data;
-	sluice_file *from; /* that has its bytes, at `offset`, if they are not at `data` */
+	sluice_file *from; /* has the bytes, at `offset`, if they are not at `data` */
 	uint64_t offset;
-	uint64_t bytes, begin;             /* in the data of its file */
-	const struct sl_save_tensor *same; /* that has the same memory and is written; or NULL */
+	uint64_t bytes, begin;             /* in the data of the file */
+	const struct sl_save_tensor *same; /* is written, with the same memory; or NULL */
 	const struct sl_save_file *file;   /* NULL: it is not written */
 };
 
 struct sl_save_file {
 	char *name, *uri;
-	const struct sl_save_tensor **tensors; /* that it has, one behind the other */
+	const struct sl_save_tensor **tensors; /* side by side */
 	size_t count;
 	uint64_t data; /* bytes */
-	char *header;  /* its first bytes, up to the data */
+	char *header;  /* the first bytes, up to the data */
 	size_t header_bytes;
 	bool made;              /* it may be there, and is removed after an error */
-	_Atomic uint64_t moved; /* bytes that were written so far */
+	_Atomic uint64_t moved; /* bytes, written so far */
 	struct sluice_digest digest;
 };
 
 struct sl_save_plan {
-	char *uri; /* of the only file, or of the folder, which ends with '/' */
+	char *uri; /* the only file's, or the folder's, which ends with '/' */
 	bool folder;
 	bool local;
 	char id[SL_SAVE_ID + 1]; /* of files in a folder */
@@ -56,9 +55,9 @@ struct sl_save_plan {
 	uint64_t bytes; /* of all files */
 };
 /*
- * Checks the tensors, and says which files they become. files: NULL, or for each tensor the open
- * file that has its bytes, and their offsets there. sl_save_plan_clear() frees it, also after
- * an error. Returns as sluice_tensors_save().
+ * Checks the tensors, and divides them into files. files: NULL, or for each tensor the open file
+ * with the bytes, and their offsets there. sl_save_plan_clear() frees the plan, also after an
+ * error. Returns as sluice_tensors_save().
  */
 int sl_save_plan_make(const char *uri, const struct sluice_collection_tensor *tensors, size_t count,
                       sluice_file *const *files, const uint64_t *offsets,
@@ -66,8 +65,8 @@ int sl_save_plan_make(const char *uri, const struct sluice_collection_tensor *te
 void sl_save_plan_clear(struct sl_save_plan *plan);
 
 /*
- * Writes a file through buffers, with a digest or not. Waits for its reads and writes, which end
- * soon after *stop is set. On a thread of its own. Returns 0, or an error with a sentence.
+ * Writes a file through buffers, with a digest or not. Waits for reads and writes, which end soon
+ * after *stop is set. On a thread of the crew. Returns 0, or an error with a sentence.
  */
 int sl_save_stream(struct sl_save_file *file, sluice_file *to, bool digest,
                    const _Atomic bool *stop);
@@ -90,7 +89,7 @@ int sl_save_folder_open(struct sl_save_folder *folder);
  * same: a server's answer was lost, or the folder cannot be synced.
  */
 int sl_save_folder_commit(struct sl_save_folder *folder, bool durable, bool *in_index);
-/* Removes the files of the old index, and those of dead saves. Errors are left to the next save. */
+/* Removes files in the old index, and files of dead saves. The next save meets errors again. */
 void sl_save_folder_sweep(struct sl_save_folder *folder);
 void sl_save_folder_close(struct sl_save_folder *folder);
 

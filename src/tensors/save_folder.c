@@ -2,14 +2,14 @@
 /*
  * Folders of saves
  *
- * Replaces the index of a folder, or of a prefix of S3, and removes the files that are in no index.
+ * Replaces the index of a folder, or of a prefix on S3, and removes files that are in no index.
  *
- * In a local folder each save holds a lock (flock) on a file of its own, .sluice-<id>.lock, from
- * before its first file is made until its index is there or its files are removed. A save that
- * finds files of another one takes that lock first, and reads the index after that: so it removes
- * no file of a living save, and none that an index has. S3 has no locks, and the age decides.
+ * In a local folder each save holds a lock (flock) on a file, .sluice-<id>.lock, from before the
+ * first file is made until the index is there or the files are removed. A save that finds files of
+ * another takes that lock first, and reads the index after that: so it removes no file of a living
+ * save, and none in an index. S3 has no locks, and the age decides.
  *
- * Threads: that of the save; a crew removes files.
+ * Threads: the thread of the save; a crew removes files.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@
 
 #define OWN_NAME   ".sluice-" /* then the id, and ".lock" or ".index" */
 #define INDEX_NAME "model.safetensors.index.json"
-#define DEAD_NS    ((int64_t)86400 * 1000000000) /* age of a file on S3 whose save has ended */
+#define DEAD_NS    ((int64_t)86400 * 1000000000) /* by this age the save of a file on S3 is over */
 
 /* Returns the digits of the id in a name that a save gives to a file of any kind, or NULL. */
 static const char *folder_id(const char *name)
@@ -55,7 +55,7 @@ static bool index_has(const struct sl_tensor_index *index, const char *name)
 	return false;
 }
 
-/* Reads the index as it is now; without files if there is none, or another file of its name. */
+/* Reads the index as it is now; without files if there is none, or another file by that name. */
 static int folder_read_index(const struct sl_save_folder *folder, struct sl_tensor_index *out)
 {
 	char *uri = sl_format("%s" INDEX_NAME, folder->plan->uri);
@@ -68,7 +68,7 @@ static int folder_read_index(const struct sl_save_folder *folder, struct sl_tens
 
 /* -------------------------------------------------------------------------------------- locks */
 
-/* Returns the path of the lock of a save in the local folder; NULL: no memory. */
+/* Returns the path of a save's lock in the local folder; NULL: no memory. */
 static char *lock_path(const struct sl_save_folder *folder, const char *id)
 {
 	struct sl_uri uri;
@@ -109,7 +109,7 @@ static int folder_lock(struct sl_save_folder *folder)
 	return rc;
 }
 
-/* Returns whether a save of that id is alive. The lock of a dead one is removed. */
+/* Returns whether a save of that id is alive, or may be. The lock of a dead one is removed. */
 static bool folder_save_lives(const struct sl_save_folder *folder, const char *id)
 {
 	char *path = lock_path(folder, id);
@@ -126,7 +126,7 @@ static bool folder_save_lives(const struct sl_save_folder *folder, const char *i
 
 /* -------------------------------------------------------------------------------------- sweep */
 
-/* Names of files in the folder that may belong to dead saves. */
+/* Names of files that may belong to dead saves. */
 struct folder_names {
 	struct sl_arena arena;
 	const char **names;
@@ -148,7 +148,7 @@ static int names_add(struct folder_names *names, const char *name)
 	return 0;
 }
 
-/* Lists files of saves that have ended. */
+/* Lists the files of dead saves. */
 static int folder_list_dead(const struct sl_save_folder *folder, struct folder_names *names)
 {
 	struct sluice_entry entry = {.size = sizeof(entry)};

@@ -2,8 +2,8 @@
 /*
  * Plans of saves
  *
- * Puts tensors in an order, divides them into files, and writes the headers of these and the index,
- * all in memory. On the caller's thread; waits for nothing.
+ * Puts tensors in an order, divides them into files, and writes headers and the index, all in
+ * memory. On the caller's thread; waits for nothing.
  */
 #include <endian.h>
 #include <errno.h>
@@ -205,7 +205,7 @@ static int file_name(const struct sl_save_plan *plan, size_t number, struct sl_s
 	return file->name && file->uri ? 0 : sl_fail(-ENOMEM, "no memory");
 }
 
-/* Puts pairs of the options, and those names whose memory a tensor of the file has. */
+/* Puts pairs from the options, and the other names of tensors in the file. */
 static void file_put_metadata(const struct sl_save_plan *plan, const struct sl_save_file *file,
                               const struct sluice_tensor_save_options *o, FILE *to)
 {

@@ -2,12 +2,11 @@
 /*
  * Files of saves through buffers
  *
- * Writes a file front to back through a few buffers that are used in turn, for tensors that are in
- * other files, and for a digest of the bytes on their way. Reads are ahead of the writes. SHA-256
- * is libcrypto's.
+ * Writes a file front to back through a few buffers in turn, for tensors in other files, and for a
+ * digest on the way. Reads are ahead of the writes. SHA-256 is libcrypto's.
  *
- * Threads: one of the crew, which waits for its reads and writes; each ends with an error if
- * nothing else, and soon after `stop` is set, but for a call that is in the kernel.
+ * Threads: a thread of the crew, which waits for reads and writes; each ends with an error if
+ * nothing else, and soon after `stop` is set, but for a call in the kernel.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -23,7 +22,7 @@
 #define AHEAD        4  /* reads before the write of the first */
 #define STOP_MS      50 /* a wait looks at *stop so often */
 
-/* Bytes of the file in a buffer. */
+/* A buffer with bytes for the file. */
 struct save_turn {
 	char *data;
 	size_t n;
@@ -36,13 +35,13 @@ struct save_stream {
 	const _Atomic bool *stop;
 	EVP_MD_CTX *sha; /* NULL: no digest */
 	struct save_turn turns[BUFFERS];
-	uint64_t at;   /* of the file; what is before it is in a buffer, or was */
-	size_t tensor; /* that has the byte there, or a later one */
+	uint64_t at;   /* in the file; earlier bytes are in a buffer, or were */
+	size_t tensor; /* that has the byte there, or a later byte */
 	uint64_t begun, written;
 	struct sluice_extent extents[1024]; /* of a read */
 };
 
-/* Waits for an operation, of which n bytes are wanted, and frees it. */
+/* Waits for an operation, which is to move n bytes, and frees it. */
 static int stream_finish(const struct save_stream *s, sluice_op **op, size_t n)
 {
 	int64_t moved = (int64_t)n;
@@ -139,7 +138,7 @@ static int stream_run(struct save_stream *s)
 	return rc;
 }
 
-/* Ends what is in flight. Returns rc, or the first error of a write. */
+/* Ends the operations in flight. Returns rc, or the first error of a write. */
 static int stream_end(struct save_stream *s, int rc)
 {
 	for (uint64_t i = 0; i < BUFFERS; i++) {

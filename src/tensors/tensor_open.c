@@ -14,8 +14,8 @@
 #include "tensors/header.h"
 
 #define OPENED_AGAIN 3  /* attempts to open an index that changes */
-#define AT_ONCE      16 /* files that are opened */
-/* Bytes of each that are read before its format is known. */
+#define AT_ONCE      16 /* opened files */
+/* Bytes of each, read before the format is known. */
 #define FIRST ((uint64_t)256 << 10)
 
 /* ------------------------------------------------------------------------------------- format */

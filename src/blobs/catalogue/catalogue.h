@@ -328,8 +328,8 @@ enum sl_left { SL_LEFT_GONE, SL_LEFT_AWAY, SL_LEFT_STAYS };
  * Scans the references of all clients once, and calls `left` for each slot that has left or stays.
  * GONE: a DYING entry without a holder; it is FREE already, and its record valid during the call.
  * AWAY and STAYS: the result for a LEAVING entry. `left` must not change the catalogue, but may
- * delete entries that no client can hold, which the same sweep frees. Returns the number of DYING
- * entries that are still held. A sweep takes 1 us, and 2 to 3 ns for each reference that the
+ * delete entries without possible holders, which the same sweep frees. Returns the number of held
+ * DYING entries. A sweep takes 1 us, and 2 to 3 ns for each reference that the
  * clients have or had: 0.25 ms for 100 clients with 1000 each. So a sweep serves many deletes.
  */
 unsigned sl_catalogue_sweep(struct sl_catalogue *catalogue,

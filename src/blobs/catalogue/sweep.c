@@ -61,7 +61,7 @@ unsigned sl_catalogue_sweep(struct sl_catalogue *catalogue,
 	uint32_t kept = 0;
 
 	sweep_scan(catalogue);
-	/* Those that stay are the first; `left` may add others. */
+	/* Entries that stay come first; `left` may add others. */
 	while (leaving->count > kept) {
 		uint32_t slot = leaving->numbers[--leaving->count];
 		const struct sl_slot_notes *notes = &catalogue->notes[slot];

@@ -48,12 +48,12 @@ _Static_assert(sizeof(struct sl_table_head) == 48 && sizeof(struct sl_table_row)
                        sizeof(struct sl_table_file) == 24,
                "increase SL_TABLE_VERSION");
 
-/* A table in memory of its own. */
+/* A table in memory. */
 struct sl_table {
 	struct sl_table_head head;
 	uint64_t header; /* bytes before the data of the .safetensors file */
 	uint64_t data;   /* bytes of that */
-	void *memory;    /* has what these point to */
+	void *memory;    /* behind the pointers below */
 	struct sl_table_row *rows;
 	uint32_t *order;
 	uint64_t *shapes;
@@ -63,13 +63,13 @@ struct sl_table {
 };
 
 /*
- * Sets the pointers into table->memory, unless that is NULL, as the head has it. Returns the bytes
- * of it; 0: the head is wrong, or means more than `most` bytes.
+ * Sets the pointers into table->memory, if there is memory, as the head says. Returns the bytes
+ * there; 0: the head is wrong, or means more than `most` bytes.
  */
 size_t sl_table_divide(struct sl_table *table, size_t most);
 /*
  * Copies the table in the n bytes of an owner with so many parts, and checks it. The caller
- * compares `ends` with its parts. Returns 0, -EPROTO: it is no collection, -EBADMSG or -ENOMEM,
+ * compares `ends` with the parts. Returns 0, -EPROTO: it is no collection, -EBADMSG or -ENOMEM,
  * with a sentence.
  */
 int sl_table_read(const void *owner, size_t n, unsigned parts, struct sl_table *out);
@@ -78,7 +78,7 @@ size_t sl_table_find(const struct sl_table *table, const char *name);
 /* Returns the first row with a byte at `at` of the data or behind it; `count` if there is none. */
 size_t sl_table_row_at(const struct sl_table *table, uint64_t at);
 
-/* What a row is made of. */
+/* The source of a row. */
 struct sl_table_entry {
 	const struct sluice_collection_tensor *tensor;
 	uint64_t bytes;
@@ -105,7 +105,7 @@ int sl_collection_read(sluice_store *s, const char *name, sluice_tensors *tensor
 
 struct sluice_collection {
 	uint32_t process;       /* see sl_process_is() */
-	_Atomic unsigned users; /* the handle, and tensors that were exported */
+	_Atomic unsigned users; /* the handle, and exported tensors */
 	sluice_blob *owner;
 	struct sl_table table;
 	/* Of the parts. */

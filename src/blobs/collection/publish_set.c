@@ -26,7 +26,7 @@ struct set_maker {
 	uint64_t most; /* bytes of a part of the host */
 };
 
-/* The structs may be those of another version, which have another size. */
+/* The structs may come from another version, with another size. */
 static const struct sluice_collection_tensor *
 set_tensor(const struct sluice_collection_tensor *tensors, size_t i)
 {
@@ -239,7 +239,7 @@ int sluice_collection_new(sluice_store *s, const char *name,
 
 /* ------------------------------------------------------------------- from the program's memory */
 
-/* Describes the tensor of that name. */
+/* Describes a tensor by name. */
 static int set_get(const sluice_collection *c, const char *name,
                    struct sluice_collection_tensor *out)
 {
@@ -265,13 +265,13 @@ static int set_copy(const sluice_collection *c, const struct sluice_collection_t
 	return sluice_copy(to.data, from->data, to.bytes);
 }
 
-/* Returns the device that copies a tensor, or -1. */
+/* Returns the device to copy a tensor, or -1. */
 static int set_copier(const struct sluice_collection_tensor *t)
 {
 	return t->device >= 0 ? t->device : sluice_device_of(t->data);
 }
 
-/* Waits for copies that were begun on all devices. Returns rc with its message, or an error. */
+/* Waits for the copies on all devices. Returns rc with its message, or an error. */
 static int set_wait(const struct sluice_collection_tensor *tensors, size_t count,
                     sluice_stream stream, int rc)
 {
@@ -312,13 +312,13 @@ int sluice_collection_publish(sluice_store *s, const char *name,
 		several |= device >= 0 && first >= 0 && device != first;
 		first = SL_MAX(first, device);
 	}
-	/* The seal comes behind the stream of one device. */
+	/* The seal comes behind a single device's stream. */
 	if (!rc && o.on && several)
 		rc = set_wait(tensors, count, o.stream, 0);
 	if (!rc)
 		rc = o.on ? sluice_blob_seal_on(sluice_collection_blob(c), o.stream)
 		          : sluice_blob_seal(sluice_collection_blob(c));
-	/* Copies that were begun use memory that goes now. */
+	/* Copies in flight use memory that goes now. */
 	if (rc && o.on)
 		rc = set_wait(tensors, count, o.stream, rc);
 	if (rc)

@@ -18,13 +18,13 @@
 struct table_maker {
 	const struct sl_table_entry **rows; /* in the order of the file */
 	struct sl_table table;
-	uint64_t text; /* bytes that the text has already */
+	uint64_t text; /* bytes of the text so far */
 	FILE *to;
 };
 
 /* ----------------------------------------------------------------------------------- the order */
 
-/* Larger elements first, so that each tensor is aligned in the file; else as they were given. */
+/* Larger elements first: each tensor is aligned in the file; else as they were given. */
 static int maker_row_order(const void *a, const void *b)
 {
 	const struct sl_table_entry *x = *(const struct sl_table_entry *const *)a;
@@ -54,7 +54,7 @@ static int maker_check_text(const char *text, const char *what, uint64_t *bytes)
 	return 0;
 }
 
-/* Checks a tensor and counts what it needs in the table. */
+/* Checks a tensor and counts its entries in the table. */
 static int maker_check_tensor(struct table_maker *m, const struct sluice_collection_tensor *tensor)
 {
 	int rc = maker_check_text(tensor->name, "name of a tensor", &m->table.head.text);
@@ -125,7 +125,7 @@ static int maker_put_header(struct table_maker *m, const struct sluice_collectio
 		t->data += from->bytes;
 	}
 	fputc('}', m->to);
-	/* So that the table is aligned. */
+	/* To align the table. */
 	while (ftell(m->to) > 0 && ftell(m->to) % 8)
 		fputc(' ', m->to);
 	t->header = (uint64_t)ftell(m->to);
@@ -136,7 +136,7 @@ static int maker_put_header(struct table_maker *m, const struct sluice_collectio
 	return 0;
 }
 
-/* Writes the table and the files; `bytes` are those behind its head. */
+/* Writes the table and the files; `bytes` lie behind the head. */
 static void maker_put_table(struct table_maker *m, const struct sluice_collection_options *o,
                             size_t bytes)
 {
@@ -204,7 +204,7 @@ int sl_table_make(const struct sl_table_entry *entries, size_t count, unsigned p
 		rc = maker_put_header(&m, o);
 	if (!rc)
 		maker_put_table(&m, o, bytes);
-	/* What was written in vain makes this fail, too. */
+	/* Writes in vain make this fail, too. */
 	if (m.to && fclose(m.to) && !rc)
 		rc = sl_fail(-ENOMEM, "no memory for a table");
 	free(m.table.memory);

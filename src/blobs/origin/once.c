@@ -2,8 +2,8 @@
 /*
  * Fetching once for a node
  *
- * The process that reads an object, the leader, reserves a name in the store, .sluice/fetch/NAME,
- * which its end frees, whatever ends it. Other processes, and threads, watch that name and NAME:
+ * The leader reads an object. It reserves a name in the store, .sluice/fetch/NAME, and the end of
+ * the process, of any kind, frees the name. Other processes, and threads, watch that name and NAME:
  * once either changes they find NAME, or lead themselves. On the caller's thread.
  */
 #include <errno.h>
@@ -24,12 +24,12 @@ struct fetch {
 	struct sl_origin o;
 	bool tensors; /* a collection is wanted */
 	bool refresh; /* the name has `replaces`, and another blob is wanted */
-	/* The blob that gives way: for refresh, or one of bytes where a collection is wanted. */
+	/* The blob that gives way: for refresh, or bytes where a collection is wanted. */
 	uint64_t replaces;
 	char lease[SLUICE_BLOB_NAME_MOST + 1];
 	int64_t deadline;         /* of waiting for others */
-	sluice_watch *watches[2]; /* of the lease, of the name */
-	/* The result: one of these; for refresh an id. */
+	sluice_watch *watches[2]; /* for the lease, for the name */
+	/* The result: a blob, or a collection; for refresh an id. */
 	sluice_blob *blob;
 	sluice_collection *collection;
 	uint64_t id;
@@ -54,7 +54,7 @@ static int fetch_name_lease(struct fetch *f)
 
 /* ------------------------------------------------------------------------------- in the store */
 
-/* A blob of bytes that were fetched from this object is no obstacle to its collection. */
+/* A blob with the bytes of this object is no obstacle to the collection. */
 static int fetch_look_at_bytes(struct fetch *f)
 {
 	struct sluice_blob_source source = {.size = sizeof(source)};
@@ -74,7 +74,7 @@ static int fetch_look_at_bytes(struct fetch *f)
 	return rc;
 }
 
-/* Looks for what is wanted. -ENOENT: it is to be fetched; time-out as of sluice_blob_get(). */
+/* Looks for the name. -ENOENT: it is to be fetched; time-out as in sluice_blob_get(). */
 static int fetch_look(struct fetch *f, int timeout_ms)
 {
 	struct sluice_blob_info info = {.size = sizeof(info)};
@@ -112,7 +112,7 @@ static int fetch_watch(struct fetch *f)
 	return rc;
 }
 
-/* Takes the events that are there. Returns 1 if one is of that name, 0, or an error. */
+/* Takes the events that are there. Returns 1 after an event with that name, 0, or an error. */
 static int fetch_take(sluice_watch *watch, const char *name)
 {
 	struct sluice_watch_event event = {.size = sizeof(event)};
@@ -124,7 +124,7 @@ static int fetch_take(sluice_watch *watch, const char *name)
 	return rc == -EAGAIN ? found : rc;
 }
 
-/* Waits until the daemon tells something of the lease or of the name. */
+/* Waits for an event with the lease or the name. */
 static int fetch_wait(struct fetch *f)
 {
 	struct pollfd fds[2];
@@ -227,7 +227,7 @@ static int fetch_lead(struct fetch *f)
 	return rc;
 }
 
-/* Fetches what is not there, or waits for another to do so. */
+/* Fetches, or waits for another process to do so. */
 static int fetch_once(struct fetch *f)
 {
 	struct sluice_blob_options options = SLUICE_BLOB_OPTIONS_INIT;
@@ -303,7 +303,7 @@ int sluice_collection_fetch(sluice_store *store, const struct sluice_origin *ori
 
 /* ------------------------------------------------------------------------------------ refresh */
 
-/* Asks whether the object is another than the one that the blob was fetched from. */
+/* Asks whether the object is another by now than at the fetch. */
 static int refresh_ask(struct fetch *f, sluice_blob *held, bool *other)
 {
 	struct sluice_blob_source source = {.size = sizeof(source)};

@@ -2,9 +2,9 @@
 /*
  * Names of objects, and notes
  *
- * Finds the object of a name, and describes where the bytes of a blob came from: its metadata has a
- * note of texts that each end with NUL, MAGIC, the URI, the ETag, the length, and what the metadata
- * of the tensors has as "sluice.version". Any thread.
+ * Finds the object for a name, and describes the source of a blob: its metadata has a note of texts
+ * with NUL at their ends: MAGIC, the URI, the ETag, the length, and "sluice.version" from the
+ * metadata of the tensors. Any thread.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -74,7 +74,7 @@ bool sl_origin_is_index(const char *name)
 
 /* -------------------------------------------------------------------------- missing objects */
 
-/* Each has 32 bits of the hash of a URI, and the time until which it is missing, milliseconds. */
+/* Each has 32 bits of a URI's hash, and the time in milliseconds up to which it is missing. */
 static _Atomic uint64_t missing_until[64];
 
 static _Atomic uint64_t *missing_slot(const char *uri, uint32_t *hash)

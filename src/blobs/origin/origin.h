@@ -13,20 +13,20 @@
 /* A name and its object. */
 struct sl_origin {
 	sluice_store *store;
-	struct sluice_origin given; /* `ctx` and `device` are used */
+	struct sluice_origin given; /* `ctx`, `uri` and `device` are used */
 	struct sluice_open_options open;
 	const char *name;
-	char *uri; /* of the object; NULL: it has none */
+	char *uri; /* the object's; NULL: there is none */
 };
 
-/* Reads what a public call was given, but for its URI. Returns 0, or -EINVAL with a sentence. */
+/* Reads the arguments of a public call, but for the URI. Returns 0, or -EINVAL with a sentence. */
 int sl_origin_find(const char *call, sluice_store *store, const struct sluice_origin *origin,
                    const char *name, struct sl_origin *out);
 /* Finds the object; the caller frees o->uri. Returns 0, or -EINVAL, -ENOMEM with a sentence. */
 int sl_origin_name(const char *call, struct sl_origin *o);
-/* Returns whether the name is that of an index of files: its object is not written. */
+/* Returns whether the name means an index of files: such an object is not written. */
 bool sl_origin_is_index(const char *name);
-/* Whether the object is known to be missing, as it was a moment ago; to remember or forget that. */
+/* Whether the object was missing a moment ago; to remember or forget that. */
 bool sl_origin_is_missing(const char *uri);
 void sl_origin_set_missing(const char *uri, bool missing);
 
@@ -35,13 +35,13 @@ struct sl_origin_version {
 	char etag[1024];
 	uint64_t length;
 };
-/* Returns whether the object had that version when the file was opened. */
+/* Returns whether two versions are the same. */
 bool sl_origin_same(const struct sl_origin_version *a, const struct sl_origin_version *b);
-/* Asks what the version of an open object is. */
+/* Tells the version of an open object. */
 int sl_origin_version_of(sluice_file *file, struct sl_origin_version *out);
-/* Opens the object for a moment, to ask that. */
+/* Asks for the version: opens the object for a moment. */
 int sl_origin_ask(const struct sl_origin *o, struct sl_origin_version *out);
-/* Gives a blob that is not sealed a note of where its bytes came from. */
+/* Gives a blob that is not sealed a note with the source of the bytes. told: "sluice.version". */
 int sl_origin_note(const struct sl_origin *o, sluice_blob *blob,
                    const struct sl_origin_version *version, const char *told);
 

@@ -2,8 +2,8 @@
 /*
  * Reading objects
  *
- * Reads an object into a blob as it is, or its tensors into a collection. All requests are of the
- * version that the first had. The caller's thread waits.
+ * Reads an object into a blob as it is, or its tensors into a collection. All requests ask for the
+ * version that came first. The caller's thread waits.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -12,7 +12,7 @@
 #include "collection/collection.h"
 #include "origin/origin.h"
 
-/* Small objects, and the header of a file of tensors, come with the opening, in a request. */
+/* Small objects, and headers of .safetensors files, come with the opening, in a request. */
 #define FIRST_BYTES (256 << 10)
 
 static struct sluice_open_options origin_options(const struct sl_origin *o)
@@ -43,7 +43,7 @@ static int object_read(sluice_file *file, sluice_blob *blob, uint64_t length)
 
 int sl_origin_read_blob(const struct sl_origin *o, uint64_t replaces, sluice_blob **out)
 {
-	/* A blob has a byte or more: one without is an array without elements. */
+	/* A blob has a byte or more: an empty object is an array without elements. */
 	static const struct sluice_blob_metadata empty = {
 		.size = sizeof(empty), .type = SLUICE_UINT8, .rank = 1};
 	struct sluice_blob_options options = SLUICE_BLOB_OPTIONS_INIT;
@@ -78,7 +78,7 @@ int sl_origin_read_blob(const struct sl_origin *o, uint64_t replaces, sluice_blo
 	return rc;
 }
 
-/* Finds the version of files that are open, and what their metadata says of it. */
+/* Finds the version of open files, and "sluice.version" in their metadata. */
 static int object_describe(const struct sl_origin *o, sluice_tensors *tensors,
                            struct sl_origin_version *version, const char **told)
 {

@@ -2,7 +2,7 @@
 /*
  * Writing and removing objects
  *
- * Uploads the bytes of a blob, or the .safetensors file that a collection is, straight from the
+ * Uploads the bytes of a blob, or a collection as a .safetensors file, straight from the
  * memory of the store. The caller's thread waits.
  */
 #include <endian.h>
@@ -12,7 +12,7 @@
 
 #include "origin/origin.h"
 
-/* What is uploaded, from front to back. */
+/* The bytes to upload, from front to back. */
 struct push {
 	struct sluice_extent *extents;
 	int *devices; /* of each; -1: the host */
@@ -71,7 +71,7 @@ static int push_list_bytes(struct push *p, const sluice_blob *blob)
 	return rc;
 }
 
-/* Writes the extents, those of a device after each other by a single operation. */
+/* Writes the extents; neighbours on a device take a single operation. */
 static int push_write(const struct push *p, sluice_file *file)
 {
 	int rc = 0;

@@ -201,7 +201,7 @@ struct sl_seal_item {
 	uint64_t start;
 	uint32_t flags; /* enum sluice_blob_flags */
 	uint32_t zero;
-	/* With SLUICE_BLOB_REPLACE: the id that the name has to have then; 0: any, or none. */
+	/* With SLUICE_BLOB_REPLACE: the id to replace; 0: any, or none. */
 	uint64_t replaces;
 	char name[SL_NAME_BYTES]; /* "" if it has no name, or the name that it was created with */
 };
@@ -297,7 +297,7 @@ struct sl_msg_daemon {
 };
 struct sl_msg_refusal {
 	struct sl_head head; /* error is set */
-	uint64_t rival;      /* SL_MSG_SEAL, -ESTALE: the id that the name has; 0: none */
+	uint64_t rival;      /* SL_MSG_SEAL, -ESTALE: the id behind the name; 0: none */
 	char text[SL_TEXT_BYTES];
 };
 struct sl_msg_event {

@@ -31,7 +31,7 @@ static int view_open_movers(struct sl_collection_view *view, sluice_blob *owner)
 		rc = sluice_blob_part(owner, i, &part);
 		if (rc || part->device < 0)
 			continue;
-		/* It needs the slots that an operation on the device would have started. */
+		/* It needs slots, which an operation on the device would have started. */
 		rc = sluice_context_staging(sl_context_of(view->core), part->device, NULL, 0);
 		if (!rc)
 			rc = sl_blob_mover_open(view->core, part->device, &view->movers[i]);
@@ -74,7 +74,7 @@ uint64_t sl_collection_view_bytes(const struct sl_collection_view *view)
 	return view->of->table.header + view->of->table.data;
 }
 
-/* Finds the bytes at an offset of the file: their address, length, and mover (NULL: the host). */
+/* Finds the bytes at an offset in the file: their address, length, and mover (NULL: the host). */
 static char *view_at(const struct sl_collection_view *view, uint64_t offset,
                      struct sl_blob_mover **mover, size_t *length)
 {
@@ -94,8 +94,8 @@ static char *view_at(const struct sl_collection_view *view, uint64_t offset,
 }
 
 /*
- * Copies bytes of the host, at *done of a piece and behind, up to its end (returns NULL) or to a
- * run of a device: returns its address, and its length in *run.
+ * Copies bytes on the host, from *done in a piece on, up to the end (returns NULL) or to a
+ * run on a device: returns the address, and the length in *run.
  */
 static char *view_copy(const struct sl_collection_view *view, char *data, size_t length,
                        uint64_t offset, size_t *done, struct sl_blob_mover **mover, size_t *run)

@@ -65,7 +65,7 @@ struct sluice_blob {
 	struct {
 		bool requested; /* ever; written and read by the caller's thread */
 		bool pending;
-		int rc;         /* of the last seal, */
+		int rc;         /* the last seal's, */
 		char *message;  /* and its error message, or NULL; */
 		uint64_t rival; /* as of sluice_last_rival() */
 	} stream_seal;
@@ -139,7 +139,7 @@ void sl_lease_cache_return(sluice_store *store);
 int sl_blobs_check(const char *call, sluice_blob *const *v, size_t count);
 /* Seals blobs of a store. After -ESTALE sl_set_last_rival() was called. */
 int sl_blobs_seal(sluice_store *store, sluice_blob *const *v, size_t count);
-/* Sets what sluice_last_rival() returns in this thread. */
+/* Sets the result of sluice_last_rival() in this thread. */
 void sl_set_last_rival(uint64_t id);
 
 #endif

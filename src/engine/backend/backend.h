@@ -190,7 +190,7 @@ struct sl_backend_ops {
 	int64_t (*size)(struct sl_backend *backend);
 	/* Any: the bytes of a box, or -EINVAL with a sentence. NULL: the file has no array. */
 	int64_t (*box_bytes)(struct sl_backend *backend, const struct sl_box *box);
-	/* Any: writes the box that a range of bytes of the file is; false: it is none, or reaches
+	/* Any: writes the box for a range of bytes in the file; false: it is none, or reaches
 	 * beyond the end. NULL: as limits.tile is. */
 	bool (*box_of)(struct sl_backend *backend, uint64_t offset, uint64_t length,
 	               struct sl_box *out);

@@ -236,7 +236,7 @@ static void limit_allow(struct sl_http_limit *limit, unsigned allowed, int64_t n
 	limit_begin_window(limit, now, true);
 }
 
-/* Counts the start anew, with more transfers: a window of fewer tells nothing about them. */
+/* Counts the start anew, with more transfers: a window with fewer tells nothing about them. */
 static void limit_widen(struct sl_http_limit *limit, unsigned allowed, int64_t now)
 {
 	limit->locked.tried_from = 0;

@@ -86,9 +86,9 @@ struct sl_http_limits {
 };
 void sl_http_limits_init(struct sl_http_limits *limits, unsigned most);
 void sl_http_limits_destroy(struct sl_http_limits *limits);
-/* Returns an origin's limit, of at most so many transfers, to be released; NULL: no memory. While
- * it starts, each short file has a permit at once, up to as many as such a start leads to anyway.
- * bytes: of the file; 0: unknown. */
+/* Returns an origin's limit, at most so many transfers, to be released; NULL: no memory. At the
+ * start each short file has a permit at once, up to as many as such a start leads to anyway.
+ * bytes: the file's; 0: unknown. */
 struct sl_http_limit *sl_http_limit_acquire(struct sl_http_limits *limits, const char *origin,
                                             unsigned most, uint64_t bytes);
 /* No request of the file has a permit or waits. */

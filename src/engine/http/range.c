@@ -126,7 +126,7 @@ void sl_http_submit(struct sl_backend *backend, struct sl_piece *piece)
 	} else if (http->body) {
 		sl_http_body_submit(http->body, piece);
 	} else {
-		/* The opening has brought the begin of it, or all. */
+		/* The opening has brought the first bytes, or all. */
 		piece->moved = SL_MIN(kept, piece->length);
 		if (piece->moved)
 			sl_http_piece_put(piece, 0, http->head + piece->offset, piece->moved);

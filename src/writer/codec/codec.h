@@ -82,8 +82,7 @@ int sl_codec_find(const char *name, int level, const struct sl_codec **out);
 unsigned sl_codec_level_data(int level, size_t element, unsigned values[SL_CODEC_VALUES]);
 /* Returns the codec at index, built in or not, or NULL past the last. */
 const struct sl_codec *sl_codec_at(size_t index);
-/* Returns a codec with this number of HDF5's that is built in, or the first that is not. NULL:
- * there is none. */
+/* Returns a built-in codec with this number in HDF5, or the first that is not built in; or NULL. */
 const struct sl_codec *sl_codec_of(int filter);
 
 /*
@@ -113,11 +112,11 @@ struct sl_filter {
 	unsigned values[SL_FILTER_VALUES];
 	char name[32];
 };
-/* Those of a dataset, in the order in which they were applied. */
+/* The filters of a dataset, in the order in which they were applied. */
 struct sl_filters {
 	unsigned count;
 	struct sl_filter filter[SL_FILTERS_MOST];
-	size_t bytes; /* of a chunk without filters, at most SL_CODEC_MOST */
+	size_t bytes; /* in a chunk without filters, at most SL_CODEC_MOST */
 };
 
 /* Names filters as people know them. */
@@ -126,34 +125,34 @@ const char *sl_filter_name(const struct sl_filter *filter);
  * compress. */
 int sl_filters_check(const struct sl_filters *filters);
 
-/* The memory of a thread that undoes filters. `filters` has to stay. -ENOMEM with a sentence. */
+/* Memory for a thread that undoes filters. `filters` has to stay. -ENOMEM with a sentence. */
 struct sl_unfilter;
 int sl_unfilter_new(const struct sl_filters *filters, struct sl_unfilter **out);
 void sl_unfilter_free(struct sl_unfilter *unfilter); /* NULL is allowed */
-/* Undoes the filters of a chunk, but for those of HDF5's mask. `in` may be hostile. Returns
+/* Undoes the filters of a chunk, but for those in HDF5's mask. `in` may be hostile. Returns
  * -EBADMSG with a sentence that names the filter, or -ENOMEM. */
 int sl_unfilter_run(struct sl_unfilter *unfilter, uint32_t mask, const void *in, size_t n,
                     void *out);
 
 /* Chunks of blocks, as filters 32004 and 32008 have them. */
 struct sl_blocks {
-	size_t element;               /* bytes of an element, with its bits shuffled; 0: 32004 */
-	size_t most;                  /* bytes of a block, where no codec says it in the chunk */
+	size_t element;               /* bytes of an element with shuffled bits; 0: 32004 */
+	size_t most;                  /* bytes in a block, where no codec says it in the chunk */
 	const struct sl_codec *codec; /* with block(), or NULL */
-	void *state;                  /* its */
+	void *state;                  /* the codec's */
 	void *scratch;                /* with `element`: room for two blocks */
 	size_t room;
 };
-#define SL_BITSHUFFLE_MOST 4096 /* bytes of an element */
-/* Bytes of a block where a file does not say; bytes of scratch for files of any program. */
+#define SL_BITSHUFFLE_MOST 4096 /* bytes in an element */
+/* Bytes in a block where a file does not say; bytes of scratch for files by any program. */
 #define SL_BITSHUFFLE_BLOCK(element)   (SL_MAX(8192 / (element) / 8 * 8, (size_t)128) * (element))
 #define SL_BITSHUFFLE_SCRATCH(element) (4 * SL_BITSHUFFLE_BLOCK(element) + ((size_t)1 << 20))
 /* As decompress() above. */
 int sl_blocks_undo(const struct sl_blocks *blocks, const void *in, size_t n, void *out,
                    size_t length);
-/* Of 32000, which is LZF. */
+/* For 32000, which is LZF. */
 int sl_lzf_decompress(void *state, const void *in, size_t n, void *out, size_t length);
-/* Of 32001, which is Blosc 1, by libblosc. The first is 0, or -ENOTSUP with a sentence. */
+/* For 32001, which is Blosc 1, by libblosc. The first is 0, or -ENOTSUP with a sentence. */
 int sl_blosc_load(void);
 int sl_blosc_decompress(void *state, const void *in, size_t n, void *out, size_t length);
 

@@ -18,8 +18,8 @@ enum { LZF = 32000, BLOSC = 32001, BITSHUFFLE = 32008 };
 
 struct sl_unfilter {
 	const struct sl_filters *filters;
-	const struct sl_codec *codec; /* of the filter that compresses, or NULL */
-	void *state;                  /* its; NULL: it has none */
+	const struct sl_codec *codec; /* for the filter that compresses, or NULL */
+	void *state;                  /* the codec's, or NULL */
 	char *scratch[2];
 	char *bits; /* of a bit shuffle */
 	size_t room[2];

@@ -2,18 +2,18 @@
 /*
  * The loops of byte and bit shuffle, compiled once per kind of registers
  *
- * Handles elements of 2, 4 and 8 bytes in blocks of 16 elements: a block is as many 16-byte
+ * Handles elements with 2, 4 and 8 bytes in blocks of 16 elements: a block is as many 16-byte
  * registers as an element has bytes. Byte b of element e lies at e * size + b and moves to b * 16 +
- * e: the bits of its position rotate left by four. Interleaving the bytes of the first half of the
- * registers with the second half rotates them by one. Hence four rounds shuffle, and as many rounds
- * as b has bits undo it.
+ * e: the bits in this position rotate left by four. If the bytes in the first half of the registers
+ * are interleaved with the second half, they rotate by one. Hence four rounds shuffle, and as many
+ * rounds as b has bits undo it.
  *
  * AVX2 interleaves within each half of a register, so it processes two blocks at a time, in the
  * lower and the upper halves; afterwards each register holds 32 neighbours of a plane.
  *
- * The including file defines TARGET, an attribute of functions; MM, an intrinsic; REGISTER; LOAD
- * and STORE, of a register; JOIN and SPLIT, of a register with 16 bytes of each of its blocks; and
- * MASK, a bit for each byte of a register. KERNEL is the name of the result.
+ * The including file defines TARGET, an attribute for functions; MM, an intrinsic; REGISTER; LOAD
+ * and STORE, for a register; JOIN and SPLIT, for a register with 16 bytes from each block; and
+ * MASK, a bit for each byte in a register. KERNEL names the result.
  */
 #include <immintrin.h>
 #include <string.h>

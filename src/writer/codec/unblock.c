@@ -2,11 +2,11 @@
 /*
  * Chunks of blocks, undone: filters 32004 and 32008
  *
- * Files of other programs have blocks of any length; those of 32008 are without a codec, or with
- * LZ4 or zstd. The format of bitshuffle 0.5 (Kiyoshi Masui, bshuf_h5filter.c), which for 32004 is
- * that of lz4.c: with a codec, the length of the chunk in 8 bytes and that of a block in 4, and for
- * each block its length in 4 bytes before it, all big endian. With a bit shuffle the last block has
- * a multiple of 8 elements; the rest of the chunk is as it is.
+ * Files by other programs have blocks of any length; with 32008 they have no codec, or LZ4 or zstd.
+ * The format is bitshuffle 0.5's (Kiyoshi Masui, bshuf_h5filter.c), and for 32004 that in lz4.c.
+ * With a codec the chunk's length comes in 8 bytes, the length of a block in 4, and before each
+ * block its length in 4 bytes, all big endian. With a bit shuffle the last block has a multiple of
+ * 8 elements; the rest of the chunk is as it is.
  *
  * Threads: any.
  */

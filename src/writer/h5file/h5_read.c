@@ -287,7 +287,7 @@ static int open_fail(const char *name)
 	               sluice_last_message());
 }
 
-/* Fetches what the source lacked in a call of HDF5 with the result *rc. Leaves its lock meanwhile.
+/* Fetches bytes that were missing in a call of HDF5 with the result *rc. Leaves its lock meanwhile.
  * Returns true if the call is to be made again. misses: counts such calls. */
 static bool source_lacked(struct sl_read_vfd *vfd, const char *name, unsigned *misses, int *rc)
 {
@@ -413,7 +413,7 @@ static void reader_close_locked(struct sl_h5_reader *reader)
 	H5Eclear2(H5E_DEFAULT);
 }
 
-/* Opens and describes the dataset that array->name names. Where that fails, or bytes are missing,
+/* Opens and describes the dataset with array->name. If that fails, or bytes are missing,
  * all is closed again: HDF5 keeps nothing of a call that failed half way. */
 static int reader_try(struct sl_h5_reader *reader, const char *path, struct sl_h5_array *array)
 {
@@ -560,7 +560,7 @@ struct listed {
 	void *user;
 	int result;
 	struct sl_read_vfd vfd;
-	/* Objects that were told, and of the visit, which begins anew where bytes were missing. */
+	/* Numbers of objects: told, and in the visit, which begins anew after missing bytes. */
 	size_t told, seen;
 	unsigned misses; /* since the last was told */
 };
@@ -633,7 +633,7 @@ int sl_h5_list(struct sl_h5_bytes *source, const char *path, const char *below, 
 	do {
 		rc = file_open_read(&all.vfd, path, &file);
 	} while (source_lacked(&all.vfd, path, &all.misses, &rc));
-	/* The file stays open, so that HDF5 keeps the headers that it has read. */
+	/* The file stays open, so HDF5 keeps headers. */
 	if (!rc)
 		do {
 			rc = list_visit(file, path, &all);

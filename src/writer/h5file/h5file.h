@@ -245,8 +245,8 @@ struct sl_h5_segment {
 	char *file;
 	uint64_t offset, bytes;
 };
-/* Elements of a virtual dataset that another dataset has in the same place: of the first dimension
- * all, of the others a block. The names are those in the file, "." is the file itself. */
+/* Elements of a virtual dataset that another dataset has in the same place: all in the first
+ * dimension, a block in the others. The file has these names, "." is the file itself. */
 struct sl_h5_part {
 	char *file, *dataset;
 	uint64_t start[SL_H5_DIMENSIONS], count[SL_H5_DIMENSIONS];
@@ -258,10 +258,10 @@ struct sl_h5_array {
 	unsigned depth; /* the number of these */
 	uint64_t shape[SL_H5_DIMENSIONS], chunk[SL_H5_DIMENSIONS];
 	size_t element; /* bytes */
-	uint64_t bytes; /* of all elements, at most INT64_MAX */
+	uint64_t bytes; /* in all elements, at most INT64_MAX */
 	char *type;     /* as <sluice/arrays.h> has it */
 	char *filter_names;
-	struct sl_filters filters; /* of a chunked dataset; checked */
+	struct sl_filters filters; /* with chunks; checked */
 	enum {
 		SL_H5_CHUNKED,
 		SL_H5_CONTIGUOUS,
@@ -281,16 +281,16 @@ struct sl_h5_array {
 void sl_h5_array_clear(struct sl_h5_array *array);
 
 /*
- * The bytes of a file for HDF5. Those of a remote file are copied from memory; where they are not
+ * The bytes of a file for HDF5. With a remote file they are copied from memory; if some are not
  * there, the call of HDF5 fails, they are fetched without HDF5's lock, and the call is made again.
  */
 struct sl_h5_bytes {
-	int fd; /* of a local file; -1: the rest counts */
+	int fd; /* a local file; -1: the rest counts */
 	uint64_t length;
-	unsigned rank; /* set by a reader: dimensions of the dataset; 0: it is not known yet */
+	unsigned rank; /* set by a reader: the dataset's dimensions; 0: not known yet */
 	/* In HDF5's lock. Returns false if bytes are missing, which are noted. */
 	bool (*copy)(struct sl_h5_bytes *source, uint64_t offset, size_t n, void *to);
-	/* Fetches what was missing last. Waits for storage. 0, or -errno with a sentence. */
+	/* Fetches the last missing bytes. Waits for storage. 0, or -errno with a sentence. */
 	int (*fetch)(struct sl_h5_bytes *source);
 };
 
@@ -312,8 +312,8 @@ struct sl_h5_place {
 int sl_h5_reader_find(struct sl_h5_reader *reader, size_t count, struct sl_h5_place *places);
 
 /* Calls found() for each group and dataset at and below a path, once, in HDF5's lock. refused: why
- * the dataset cannot be opened, or NULL; array: of a dataset what is known of it, or NULL: a group.
- * Returns 0, what found() returned, or -errno with a sentence. */
+ * the dataset cannot be opened, or NULL; array: the known fields of a dataset, or NULL: a group.
+ * Returns 0, the result of found(), or -errno with a sentence. */
 typedef int sl_h5_found(void *user, const char *name, const struct sl_h5_array *array,
                         const char *refused);
 int sl_h5_list(struct sl_h5_bytes *source, const char *path, const char *below, sl_h5_found *found,

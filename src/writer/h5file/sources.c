@@ -13,8 +13,8 @@
 
 #include "h5file/h5file_internal.h"
 
-#define NAME_MOST  1024 /* bytes of the name of a file, for comparison */
-#define PARTS_MOST 4096 /* of a dataset that is read: each is compared with each */
+#define NAME_MOST  1024 /* bytes of a file's name, for comparison */
+#define PARTS_MOST 4096 /* in a dataset: each is compared with each */
 
 /* In a name of a source HDF5 replaces %b by a number; the caller frees it. */
 static char *source_name(const char *name)
@@ -161,7 +161,7 @@ static bool parts_overlap(const struct sl_h5_part *a, const struct sl_h5_part *b
 	return overlap;
 }
 
-/* Returns whether the part is one that we make. */
+/* Returns whether our writer could have made the part. */
 static bool part_get(hid_t list, size_t number, const struct sl_h5_array *array,
                      struct sl_h5_part *out)
 {

@@ -148,7 +148,7 @@ void sl_blob_forget(struct sl_server *server, uint32_t slot)
 	server->blobs->sweep_due = true;
 }
 
-/* Deletes the parts of an owner that is freed. No client holds one: the same sweep frees them. */
+/* Deletes the parts of a freed owner. No client holds a part: the same sweep frees them. */
 static void blob_forget_parts(struct sl_server *server, uint32_t owner)
 {
 	if (sl_blob_is_part(server, owner))

@@ -410,8 +410,8 @@ static int seal_prepare(struct sl_server *server, struct sl_range_lease *lease,
 }
 
 /*
- * Seals all blobs or none: on failure, entries that were made for this seal are taken back. Entries
- * of parts are SEALED at once; the last comes first, so that each has the next in its record.
+ * Seals all blobs or none: on failure, new entries are taken back. Entries of parts are SEALED at
+ * once; the last comes first, so each has the next in the record.
  */
 static int seal_all(struct sl_server *server, struct sl_range_lease **leases, unsigned count)
 {
@@ -490,8 +490,8 @@ static void seal_answer(struct sl_server *server, struct sl_peer *peer,
 }
 
 /*
- * Decides whether a seal replaces a blob: one with another id than it says, or none, refuses it.
- * Nothing comes between this and the seal. *rival: the id that the name has; 0: none.
+ * Decides whether a seal replaces a blob: another id than the seal's, or no blob, refuses it.
+ * Nothing comes between this and the seal. *rival: the id behind the name; 0: none.
  */
 static int seal_check_rival(const struct sl_server *server, const struct sl_seal_item *item,
                             uint64_t *rival)

@@ -36,14 +36,14 @@ static void spill_add(struct spill_candidates *c, const struct sl_candidate *fou
 		c->v[c->count++] = *found;
 }
 
-/* Returns whether nothing of a region can leave, whatever its blobs are. */
+/* Returns whether nothing in a region can leave, whatever the blobs are. */
 static bool spill_is_out(const struct sl_server *server, const struct sl_region *region)
 {
 	uint32_t first = region->slots[0];
 
 	if (region->device >= 0 || !region->used || region->wait_mark == server->spill->last_mark)
 		return true;
-	/* Parts are considered with their owner, unless it is on its way back, and needs them. */
+	/* Parts are considered with their owner, unless the owner, on the way back, needs them. */
 	if (first != SL_NO_SLOT && sl_blob_is_part(server, first))
 		return true;
 	return region->away && (first == SL_NO_SLOT || !server->blobs->by_slot[first].part ||

@@ -2,9 +2,9 @@
 /*
  * Bricks
  *
- * Cuts a box of an array with tiles to decode into bricks, which are boxes of whole tiles, so
- * that a tile is decoded for one brick alone. A chunk of the operation is bytes of a brick, packed
- * in the slot; its rows are spans, which are copied to their places in the memory of the whole box.
+ * Cuts a box of an array with tiles to decode into bricks, which are boxes of whole tiles, so a
+ * tile is decoded for a single brick. A chunk of the operation is bytes of a brick, packed in the
+ * slot; the rows are spans, which are copied to their places in the caller's memory.
  * Only arithmetic; any thread.
  */
 #include "io/staged/staged.h"
@@ -12,13 +12,13 @@
 #define BRICK_BYTES ((uint64_t)8 << 20)
 #define BRICK_MOST  ((uint64_t)32 << 20) /* where rows would be many */
 #define LEAST_SLOT  ((uint64_t)4096)
-#define TILES_EACH  4 /* of a worker, in slots */
+#define TILES_EACH  4 /* for a worker, in slots */
 
-/* A brick, and its bytes that lie side by side in the memory of the box. */
+/* A brick, and its run: bytes side by side in the memory of the box. */
 struct brick {
 	struct sl_box box;
 	uint64_t bytes, run;
-	unsigned dimension; /* the slowest of a run */
+	unsigned dimension; /* the run's slowest */
 };
 
 static uint64_t brick_length(const struct sl_bricks *bricks, unsigned i)
@@ -26,7 +26,7 @@ static uint64_t brick_length(const struct sl_bricks *bricks, unsigned i)
 	return SL_MIN(bricks->unit[i], bricks->box->count[i]);
 }
 
-/* Returns the bytes of the run of a brick with these counts, and its slowest dimension. */
+/* Returns the bytes in the run of a brick with these counts, and the slowest dimension there. */
 static uint64_t brick_run(const struct sl_bricks *bricks, const uint64_t *count,
                           unsigned *dimension)
 {
@@ -60,7 +60,7 @@ static bool brick_find(const struct sl_bricks *bricks, uint64_t number, struct b
 	return !number;
 }
 
-/* Returns the place of a byte of the brick in the memory of the box. */
+/* Returns the place of a brick's byte in the memory of the box. */
 static uint64_t brick_place(const struct sl_bricks *bricks, const struct brick *brick, uint64_t at)
 {
 	uint64_t row = at / brick->run, place = at % brick->run, stride = bricks->element;
@@ -129,8 +129,8 @@ void sl_brick_box(const struct sl_bricks *bricks, const struct sl_chunk *chunk, 
 	*out = brick.box;
 }
 
-/* Makes bricks of a tile, and longer while they have no more bytes than that, the fastest dimension
- * first: rows become long. Returns the bytes of a brick, and of the run. */
+/* Makes bricks from a tile, and longer up to `most` bytes, the fastest dimension first: rows become
+ * long. Returns the bytes in a brick, and in the run. */
 static uint64_t bricks_shape(struct sl_bricks *bricks, uint64_t most, uint64_t *run)
 {
 	const struct sl_box *box = bricks->box;

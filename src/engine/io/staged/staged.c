@@ -85,7 +85,7 @@ static uint64_t staged_gap(const struct sluice_op *op)
 	return backend->ops->cut ? backend->ops->cut(backend, 0, 0, 0).gap : LOCAL_GAP;
 }
 
-/* Whether tiles that are decoded would be cut by the chunks of a box. */
+/* Whether chunks of a box would cut tiles that are decoded. */
 static bool staged_has_bricks(const struct sluice_op *op)
 {
 	return op->box && op->file->limits.tile && op->extents[0].length;

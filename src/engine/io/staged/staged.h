@@ -17,7 +17,7 @@ struct sl_bricks {
 
 /* Cuts the extents of an operation into chunks, in order. A slot holds a chunk at a time. */
 struct sl_chunks {
-	struct sl_bricks *bricks; /* or NULL: of a box in bricks, the only extent is its memory */
+	struct sl_bricks *bricks; /* or NULL. With bricks the only extent is the box's memory */
 	const struct sluice_extent *extents;
 	size_t count;
 	uint64_t direct_bytes; /* ranges of at least that lie in their slots as in the file */
@@ -29,19 +29,19 @@ struct sl_chunks {
 	bool whole;            /* and of all of it */
 	bool on_stream; /* the commands of all chunks are to be in the device's queue at once */
 	size_t slot_bytes;
-	/* Where the next chunk begins: in an extent, or in the bytes of a brick of that number. */
+	/* Where the next chunk begins: in an extent, or in the brick with that number. */
 	size_t extent;
 	uint64_t position;
 };
 #define SL_SPANS_MOST SL_JOB_COPIES_MOST /* of a chunk */
 struct sl_chunk {
-	size_t extent; /* of the next span, or its brick, as are the next four */
+	size_t extent; /* or brick: the next span's, as are the next four */
 	uint64_t position;
 	size_t at; /* in the slot */
 	uint64_t length;
 	uint64_t gap;
-	bool joined;    /* it is of the same range as the one before */
-	bool large;     /* of a range of at least direct_bytes */
+	bool joined;    /* it has the same range as the chunk before */
+	bool large;     /* in a range of at least direct_bytes */
 	unsigned spans; /* that are left */
 };
 /* Bytes of an extent that are contiguous in the slot, the file, and the operation's memory. */
@@ -67,7 +67,7 @@ bool sl_brick_chunk(const struct sl_bricks *bricks, size_t slot, size_t *number,
                     struct sl_chunk *out);
 bool sl_brick_span(const struct sl_bricks *bricks, char *memory, struct sl_chunk *chunk,
                    struct sl_span *out);
-/* Writes the brick that has the chunk: the range of the chunk is of the bytes of this box. */
+/* Writes the brick with the chunk. The range of the chunk counts bytes in this box. */
 void sl_brick_box(const struct sl_bricks *bricks, const struct sl_chunk *chunk, struct sl_box *out);
 /* Chooses units, and returns slot_bytes. all: bytes of the box; *slots: at least, and then as
  * many as are wanted. More chunks than most_chunks make longer slots, as far as there are. */
@@ -85,7 +85,7 @@ struct sl_slot_use {
 	unsigned index;
 	uint64_t number; /* of the chunk */
 	struct sl_chunk chunk;
-	struct sl_box box; /* the brick of the chunk, if there are bricks */
+	struct sl_box box; /* the chunk's brick, if there are bricks */
 	unsigned pieces;   /* in flight */
 	bool handed;       /* all its pieces have been handed out */
 	uint64_t moved;    /* of its bytes */
