@@ -116,7 +116,7 @@ bool sl_strong_etag(const char *text);
 typedef int sl_json_event(void *context, char part, const char *text, size_t n);
 int sl_json_parse(const char *name, const char *text, size_t n, sl_json_event *event,
                   void *context);
-/* Write a text, or `before` and a pair of texts; those are UTF-8. */
+/* Write a text, or `before` and a pair of texts; those are UTF-8. No other thread uses the file. */
 void sl_json_put(FILE *to, const char *text);
 void sl_json_put_pair(FILE *to, const char *before, const char *key, const char *value);
 
