@@ -27,24 +27,27 @@
 #define INDEX_NAME "model.safetensors.index.json"
 #define DEAD_NS    ((int64_t)86400 * 1000000000) /* age of a file on S3 whose save has ended */
 
+/* In a form '#' is a digit in hex, and '0' a decimal one. */
+static bool is_of_form(const char *name, const char *form)
+{
+	for (; *form && *name; form++, name++) {
+		const char *set = *form == '#' ? "0123456789abcdef" : "0123456789";
+
+		if (*form == '#' || *form == '0' ? !strchr(set, *name) : *name != *form)
+			return false;
+	}
+	return !*form && !*name;
+}
+
 /* Returns the digits of the id in a name that a save gives to a file of any kind, or NULL. */
 static const char *folder_id(const char *name)
 {
-	static const char form[] = "-xxxxxxxxxxxxxxxx-00000-of-00000.safetensors";
-	size_t length = strlen(name), n = sizeof(form) - 1;
-	const char *at = name + length - n;
-
-	if (!strncmp(name, OWN_NAME, strlen(OWN_NAME)) && length > strlen(OWN_NAME) + SL_SAVE_ID)
+	if (is_of_form(name, "model-################-00000-of-00000.safetensors"))
+		return name + strlen("model-");
+	if (is_of_form(name, OWN_NAME "################.lock") ||
+	    is_of_form(name, OWN_NAME "################.index"))
 		return name + strlen(OWN_NAME);
-	if (length <= n)
-		return NULL;
-	for (size_t i = 0; i < n; i++) {
-		const char *set = form[i] == 'x' ? "0123456789abcdef" : "0123456789";
-
-		if (form[i] == 'x' || form[i] == '0' ? !strchr(set, at[i]) : at[i] != form[i])
-			return NULL;
-	}
-	return at + 1;
+	return NULL;
 }
 
 static bool index_has(const struct sl_tensor_index *index, const char *name)
