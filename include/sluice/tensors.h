@@ -341,7 +341,8 @@ struct sluice_tensor_save_options {
  * then are old files removed. So a loss of power leaves the old index or the new, with its files.
  *
  * Returns 0, or
- *   -EINVAL    a name is there twice, is "__metadata__" or no UTF-8, no data, or a shape too large
+ *   -EINVAL    a name is there twice, is "__metadata__" or no UTF-8, no data, or a shape too large;
+ *              a key of the metadata is there twice, or is a name with the memory of another
  *   -ENOTSUP   safetensors has no such type; a folder of another scheme
  *   -EFBIG     names and shapes of more than 100 MB in a file
  *   -E2BIG     more than 99,999 files

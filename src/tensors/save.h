@@ -45,6 +45,7 @@ struct sl_save_plan {
 	bool local;
 	char id[SL_SAVE_ID + 1]; /* of files in a folder */
 	struct sl_arena arena;
+	struct sl_names keys;           /* of the metadata, while the plan is made */
 	struct sl_save_tensor *tensors; /* as they were given */
 	size_t count;
 	const struct sl_save_tensor **order; /* that are written, by file */

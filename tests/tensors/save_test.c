@@ -351,7 +351,7 @@ FIXTURE_TEST(wrong_tensors_and_names_are_refused_at_once)
 	struct sluice_collection_tensor v[2] = {
 		{sizeof(*v), "a", SLUICE_UINT8, 1, odd, -1, bytes, 0},
 		{sizeof(*v), "b", SLUICE_UINT8, 1, odd, -1, bytes, 0}};
-	const char *pair[] = {"b", "x"};
+	const char *pair[] = {"b", "x", "b", "y"};
 	const char *path = scratch(f, "x.safetensors");
 	sluice_tensor_save *save;
 
@@ -363,6 +363,8 @@ FIXTURE_TEST(wrong_tensors_and_names_are_refused_at_once)
 	o.metadata = pair;
 	o.metadata_count = 1;
 	REFUSED(path, EINVAL, "'b' is a key of the metadata");
+	o.metadata_count = 2;
+	REFUSED(path, EINVAL, "'b' is in the metadata twice");
 	o.metadata_count = 0;
 	v[1].name = "a";
 	REFUSED(path, EINVAL, "two tensors have the name 'a'");
