@@ -98,31 +98,55 @@ static int folder_make(const struct sl_save_folder *folder)
 	return rc;
 }
 
+/*
+ * Opens a lock, and takes it. Returns its descriptor, or -errno: -ESTALE if another save has removed
+ * the file meanwhile.
+ */
+static int lock_take(const char *path, int create, int wait)
+{
+	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | create, 0666), err = 0;
+	struct stat stat;
+
+	if (fd < 0)
+		return -errno;
+	if (flock(fd, LOCK_EX | wait) || fstat(fd, &stat))
+		err = -errno;
+	else if (!stat.st_nlink)
+		err = -ESTALE;
+	if (err)
+		close(fd);
+	return err ? err : fd;
+}
+
 static int folder_lock(struct sl_save_folder *folder)
 {
-	int rc = 0;
-
 	folder->lock_name = lock_path(folder, folder->plan->id);
 	if (!folder->lock_name)
 		return sl_fail(-ENOMEM, "no memory");
-	folder->lock = open(folder->lock_name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-	if (folder->lock < 0 || flock(folder->lock, LOCK_EX | LOCK_NB))
-		rc = sl_fail(-errno, "cannot lock '%s': %s", folder->lock_name,
-		             sl_error_text(-errno));
-	return rc;
+	/* A save that saw the file before it was locked holds the lock until it has removed it. */
+	for (int i = 0; i < SL_TEMPORARY_ATTEMPTS; i++) {
+		folder->lock = lock_take(folder->lock_name, O_CREAT, 0);
+		if (folder->lock != -ESTALE)
+			break;
+	}
+	if (folder->lock >= 0)
+		return 0;
+	unlink(folder->lock_name);
+	return sl_fail(folder->lock, "cannot lock '%s': %s", folder->lock_name,
+	               sl_error_text(folder->lock));
 }
 
-/* Returns whether a save of that id is alive. The lock of a dead one is removed. */
+/* Returns whether a save of that id is alive, or may be. The lock of a dead one is removed. */
 static bool folder_save_lives(const struct sl_save_folder *folder, const char *id)
 {
 	char *path = lock_path(folder, id);
-	int fd = path ? open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW) : -1;
-	bool lives = !path || (fd < 0 ? errno != ENOENT : flock(fd, LOCK_EX | LOCK_NB) != 0);
+	int fd = path ? lock_take(path, 0, LOCK_NB) : -1;
+	bool lives = !path || (fd < 0 && fd != -ENOENT);
 
-	if (!lives && fd >= 0)
+	if (fd >= 0) {
 		unlink(path);
-	if (fd >= 0)
 		close(fd);
+	}
 	free(path);
 	return lives;
 }
@@ -167,9 +191,12 @@ static int folder_list_dead(const struct sl_save_folder *folder, struct folder_n
 		const char *name = slash ? slash + 1 : entry.name, *id = folder_id(name);
 		int64_t age = now.tv_sec * INT64_C(1000000000) - entry.modified_ns;
 
-		if (id && !entry.is_prefix && memcmp(id, folder->plan->id, SL_SAVE_ID) &&
-		    (folder->plan->local ? !folder_save_lives(folder, id)
-		                         : entry.modified_ns && age > DEAD_NS))
+		if (!id || entry.is_prefix || !memcmp(id, folder->plan->id, SL_SAVE_ID) ||
+		    (folder->plan->local ? folder_save_lives(folder, id)
+		                         : !entry.modified_ns || age <= DEAD_NS))
+			continue;
+		/* A lock is removed by a save that holds it. */
+		if (strcmp(id + SL_SAVE_ID, ".lock"))
 			rc = names_add(names, name);
 	}
 	sluice_list_free(list);
