@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy
@@ -76,6 +77,44 @@ def test_a_snapshot_may_change_at_once(tmp_path):
     array[:] = 1
     save.wait()
     assert not sluice.load(tmp_path / "x.safetensors", framework="np")["a"].any()
+
+
+def test_a_snapshot_of_anything_is_a_copy_and_one_object_is_copied_once(tmp_path):
+    data, array = bytearray(8 << 20), numpy.arange(5.0)
+    state = {"view": memoryview(data), "bytes": b"abc", "a": array, "b": array}
+    save = sluice.save(state, tmp_path / "x.safetensors", snapshot="device")
+    data[:] = b"x" * len(data)
+    save.wait()
+    same(tmp_path / "x.safetensors", {"view": bytes(8 << 20), "bytes": b"abc", "a": array})
+    with sluice.safe_open(tmp_path / "x.safetensors", "np") as f:
+        assert f.metadata() == {"b": "a"}
+
+
+def test_a_snapshot_tells_conjugates_from_their_memory(tmp_path):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    x = torch.tensor([1 + 2j, 3 - 4j])
+    state = {"x": x, "conj": x.conj(), "imag": x.imag, "negative": x.conj().imag}
+    sluice.save(state, tmp_path / "x.safetensors", snapshot="device").wait()
+    found = sluice.load(tmp_path / "x.safetensors")
+    assert all(torch.equal(found[name], state[name]) for name in state)
+
+
+def test_a_snapshot_of_a_mapping_that_makes_its_tensors(tmp_path):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+
+    class Made(Mapping):
+        def __getitem__(self, name):
+            return torch.full((10,), float(name))
+
+        def __iter__(self):
+            return iter(map(str, range(100)))
+
+        def __len__(self):
+            return 100
+
+    sluice.save(Made(), tmp_path / "x.safetensors", snapshot="device").wait()
+    found = sluice.load(tmp_path / "x.safetensors")
+    assert all((found[str(i)] == i).all() for i in range(100))
 
 
 def test_behind_a_fence_arrays_may_change(tmp_path):
