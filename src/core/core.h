@@ -183,6 +183,8 @@ char *sl_temporary_name(const char *path);
 int sl_temporary_open(const char *path, mode_t mode, char **name);
 /* Renames a file unless the name is taken; it may be seen empty for a moment. 0 or -errno. */
 int sl_rename_to_new(const char *from, const char *to);
+/* Stores the names in the folder that has the path. Returns 0, or -errno with a sentence. */
+int sl_sync_folder_of(const char *path);
 /*
  * Gives the file `fd` the owner, group and permissions of the file that it replaces, as far as this
  * process may. A set-ID bit is kept only together with the owner or group that it was set for.

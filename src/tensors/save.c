@@ -167,7 +167,7 @@ static int save_into_folder(struct sluice_tensor_save *save)
 		.ctx = save->ctx, .options = &save->open_options, .plan = &save->plan};
 	bool in_index = false;
 	char *message;
-	int rc = sl_save_folder_open(&folder);
+	int rc = sl_save_folder_open(&folder, save->durable);
 
 	if (!rc)
 		rc = save_write_files(save);

@@ -85,7 +85,7 @@ struct sl_save_folder {
 	struct sl_tensor_index old; /* as it was before; without files if there was none */
 };
 /* Makes the folder, takes the lock of the save, and reads the index that is there. */
-int sl_save_folder_open(struct sl_save_folder *folder);
+int sl_save_folder_open(struct sl_save_folder *folder, bool durable);
 /*
  * Replaces the index. After an error *in_index is whether files of the save may be in it all the
  * same: a server's answer was lost, or the folder cannot be synced.

@@ -84,14 +84,16 @@ static char *lock_path(const struct sl_save_folder *folder, const char *id)
 	return path;
 }
 
-static int folder_make(const struct sl_save_folder *folder)
+static int folder_make(const struct sl_save_folder *folder, bool durable)
 {
 	struct sl_uri uri;
 	int rc = sl_uri_parse(folder->plan->uri, &uri);
 
 	if (rc)
 		return rc;
-	if (mkdir(uri.path, 0777) && errno != EEXIST)
+	if (!mkdir(uri.path, 0777))
+		rc = durable ? sl_sync_folder_of(uri.path) : 0;
+	else if (errno != EEXIST)
 		rc = sl_fail(-errno, "cannot make the folder '%s': %s", uri.path,
 		             sl_error_text(-errno));
 	sl_uri_clear(&uri);
@@ -250,13 +252,13 @@ void sl_save_folder_sweep(struct sl_save_folder *folder)
 
 /* -------------------------------------------------------------------------- from open to close */
 
-int sl_save_folder_open(struct sl_save_folder *folder)
+int sl_save_folder_open(struct sl_save_folder *folder, bool durable)
 {
 	int rc = 0;
 
 	folder->lock = -1;
 	if (folder->plan->local) {
-		rc = folder_make(folder);
+		rc = folder_make(folder, durable);
 		if (!rc)
 			rc = folder_lock(folder);
 	}

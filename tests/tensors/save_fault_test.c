@@ -45,10 +45,22 @@ static bool hit(void)
 WRAP(int, fallocate64, (int fd, int mode, off64_t at, off64_t n), (fd, mode, at, n))
 WRAP(ssize_t, pwritev64v2, (int fd, const struct iovec *v, int count, off64_t at, int flags),
      (fd, v, count, at, flags))
-WRAP(int, fsync, (int fd), (fd))
 WRAP(int, unlink, (const char *path), (path))
 WRAP(int, mkdir, (const char *path, mode_t mode), (path, mode))
 WRAP(int, ftruncate64, (int fd, off64_t n), (fd, n))
+
+static _Atomic ino_t watched; /* a folder, 0 once it is synced */
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+int __wrap_fsync(int fd)
+{
+	struct stat stat;
+
+	if (!fstat(fd, &stat) && stat.st_ino == atomic_load(&watched))
+		atomic_store(&watched, 0);
+	return hit() ? -1 : __real_fsync(fd);
+}
 
 static bool sweeps;               /* another save removes the lock before it is taken */
 static _Atomic int locks_at_last; /* that the index found in the folder */
@@ -219,6 +231,17 @@ LOCAL_TEST(a_save_that_is_killed_at_a_call_leaves_one_that_is_whole,
            "calls of the file system fail")
 {
 	fail_each(f, 0);
+}
+
+LOCAL_TEST(a_save_that_makes_its_folder_stores_the_name_of_that,
+           "calls of the file system are watched")
+{
+	struct stat stat_of;
+
+	assert_int_equal(stat(f->dir, &stat_of), 0);
+	atomic_store(&watched, stat_of.st_ino);
+	assert_ok(save_number(f->ctx, scratch(f, "saves"), 1));
+	assert_int_equal(atomic_load(&watched), 0);
 }
 
 LOCAL_TEST(a_save_has_a_lock_though_another_removed_it_before_it_was_taken,
