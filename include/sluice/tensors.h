@@ -287,9 +287,10 @@ struct sluice_collection_tensor {
 	unsigned rank;
 	const uint64_t *shape;
 	int device; /* that has the memory; -1: the host */
-	/* Its first byte. To save: in any memory, and device is
-	 * ignored. To make a collection: what is copied by sluice_collection_publish(), on
-	 * any device. Tensors with the same address, bytes and device have their memory together.
+	/*
+	 * Its first byte. To save: in any memory, and device is ignored. To make a collection: what
+	 * is copied by sluice_collection_publish(), on any device. Tensors with the same address,
+	 * bytes and device have their memory together.
 	 */
 	void *data;
 	uint64_t bytes; /* set by sluice_collection_get() */
@@ -337,8 +338,9 @@ struct sluice_tensor_save_options {
  * tensors with the same address, type and shape the first by its place in the array is written, and
  * "__metadata__" of its file has a pair from each other name to this name.
  *
- * Order of fsyncs (but for not_durable): the name of a folder that the save makes, each file and its
- * name, then the index, its name, and only then are old files removed. So a loss of power leaves the old index or the new, with its files.
+ * Order of fsyncs (but for not_durable): the name of a folder that the save makes, each file and
+ * its name, then the index, its name, and only then are old files removed. So a loss of power leaves
+ * the old index or the new, with its files.
  *
  * Returns 0, or
  *   -EINVAL    a name is there twice, is "__metadata__" or no UTF-8, no data, or a shape too large;

@@ -158,6 +158,6 @@ def save(tensors: Mapping[str, Any], uri: str | os.PathLike[str], *, metadata: M
             tensors.items() if copy is None else ((name, copy(value)) for name, value in tensors.items()))
         streams = _store.settle(streams) if stream is None else dict.fromkeys(streams, _stream.number(stream))
     place, number = next(iter(streams.items()), ("cpu", None))
-    core = _core.Save(context or _context.default(), os.fspath(uri), _context.header_lines(headers), rows, shard_bytes,
-                      pairs, shared == "alias", durable, digests is not None, place, number)
+    core = _core.Save(context or _context.default(), os.fspath(uri), _context.header_lines(headers), rows, keep,
+                      shard_bytes, pairs, shared == "alias", durable, digests is not None, place, number)
     return Save(core, keep, digests)

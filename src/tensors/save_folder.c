@@ -101,8 +101,8 @@ static int folder_make(const struct sl_save_folder *folder, bool durable)
 }
 
 /*
- * Opens a lock, and takes it. Returns its descriptor, or -errno: -ESTALE if another save has removed
- * the file meanwhile.
+ * Opens a lock, and takes it. Returns its descriptor, or -errno: -ESTALE if another save has
+ * removed the file meanwhile.
  */
 static int lock_take(const char *path, int create, int wait)
 {

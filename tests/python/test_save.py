@@ -200,6 +200,19 @@ def test_an_interrupt_ends_a_wait_and_not_the_save(tmp_path):
     assert sluice.load(tmp_path / "x.safetensors", framework="np")["a"].all()
 
 
+def test_an_exception_after_the_start_frees_no_memory_that_is_read(tmp_path):
+    program = f"""
+import contextlib, numpy, sluice, sluice._save
+def interrupted(*arguments):
+    raise KeyboardInterrupt
+sluice._save.Save.__init__ = interrupted
+with contextlib.suppress(KeyboardInterrupt):  # the save reads a copy, as the array is transposed
+    sluice.save({{"a": numpy.ones((2, 100 << 20), "u1").T}}, {str(tmp_path / "x.safetensors")!r})
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=100)
+    assert sluice.load(tmp_path / "x.safetensors", framework="np")["a"].all()
+
+
 def beside_readers(uri, saves):
     """Saves again and again, while a thread reads: each time it gets all tensors of one save."""
     over, steps, errors = threading.Event(), [], []
