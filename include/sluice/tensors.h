@@ -339,8 +339,8 @@ struct sluice_tensor_save_options {
  * "__metadata__" of its file has a pair from each other name to this name.
  *
  * Order of fsyncs (but for not_durable): the name of a folder that the save makes, each file and
- * its name, then the index, its name, and only then are old files removed. So a loss of power leaves
- * the old index or the new, with its files.
+ * its name, then the index, its name, and only then are old files removed. So a loss of power
+ * leaves the old index or the new, with its files.
  *
  * Returns 0, or
  *   -EINVAL    a name is there twice, is "__metadata__" or no UTF-8, no data, or a shape too large;
