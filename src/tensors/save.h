@@ -42,7 +42,7 @@ struct sl_save_file {
 struct sl_save_plan {
 	char *uri; /* of the only file, or of the folder, which ends with '/' */
 	bool folder;
-	bool local;
+	char *path;              /* of a local folder, with its '/'; or NULL */
 	char id[SL_SAVE_ID + 1]; /* of files in a folder */
 	struct sl_arena arena;
 	struct sl_names keys;           /* of the metadata, while the plan is made */

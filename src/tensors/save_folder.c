@@ -74,30 +74,16 @@ static int folder_read_index(const struct sl_save_folder *folder, struct sl_tens
 /* Returns the path of the lock of a save in the local folder; NULL: no memory. */
 static char *lock_path(const struct sl_save_folder *folder, const char *id)
 {
-	struct sl_uri uri;
-	char *path;
-
-	if (sl_uri_parse(folder->plan->uri, &uri))
-		return NULL;
-	path = sl_format("%s" OWN_NAME "%.*s.lock", uri.path, SL_SAVE_ID, id);
-	sl_uri_clear(&uri);
-	return path;
+	return sl_format("%s" OWN_NAME "%.*s.lock", folder->plan->path, SL_SAVE_ID, id);
 }
 
-static int folder_make(const struct sl_save_folder *folder, bool durable)
+static int folder_make(const char *path, bool durable)
 {
-	struct sl_uri uri;
-	int rc = sl_uri_parse(folder->plan->uri, &uri);
-
-	if (rc)
-		return rc;
-	if (!mkdir(uri.path, 0777))
-		rc = durable ? sl_sync_folder_of(uri.path) : 0;
-	else if (errno != EEXIST)
-		rc = sl_fail(-errno, "cannot make the folder '%s': %s", uri.path,
-		             sl_error_text(-errno));
-	sl_uri_clear(&uri);
-	return rc;
+	if (!mkdir(path, 0777))
+		return durable ? sl_sync_folder_of(path) : 0;
+	return errno == EEXIST ? 0
+	                       : sl_fail(-errno, "cannot make the folder '%s': %s", path,
+	                                 sl_error_text(-errno));
 }
 
 /*
@@ -194,8 +180,8 @@ static int folder_list_dead(const struct sl_save_folder *folder, struct folder_n
 		int64_t age = now.tv_sec * INT64_C(1000000000) - entry.modified_ns;
 
 		if (!id || entry.is_prefix || !memcmp(id, folder->plan->id, SL_SAVE_ID) ||
-		    (folder->plan->local ? folder_save_lives(folder, id)
-		                         : !entry.modified_ns || age <= DEAD_NS))
+		    (folder->plan->path ? folder_save_lives(folder, id)
+		                        : !entry.modified_ns || age <= DEAD_NS))
 			continue;
 		/* A lock is removed by a save that holds it. */
 		if (strcmp(id + SL_SAVE_ID, ".lock"))
@@ -257,8 +243,8 @@ int sl_save_folder_open(struct sl_save_folder *folder, bool durable)
 	int rc = 0;
 
 	folder->lock = -1;
-	if (folder->plan->local) {
-		rc = folder_make(folder, durable);
+	if (folder->plan->path) {
+		rc = folder_make(folder->plan->path, durable);
 		if (!rc)
 			rc = folder_lock(folder);
 	}
@@ -291,7 +277,7 @@ static int folder_write_index(const struct sl_save_folder *folder, bool durable)
 	o.flags = SLUICE_OPEN_REPLACE | (durable ? SLUICE_OPEN_DURABLE : 0);
 	o.expected_size = plan->index_bytes;
 	snprintf(part, sizeof(part), OWN_NAME "%s.index", plan->id);
-	o.part = plan->local ? part : NULL;
+	o.part = plan->path ? part : NULL;
 	rc = sluice_open(folder->ctx, uri, &o, &file);
 	free(uri);
 	if (rc)
@@ -306,7 +292,7 @@ static int folder_write_index(const struct sl_save_folder *folder, bool durable)
 		rc = sluice_close(file);
 	else
 		sluice_discard(file);
-	if (rc && plan->local)
+	if (rc && plan->path)
 		folder_remove(folder, part);
 	return rc;
 }

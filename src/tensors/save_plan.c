@@ -287,27 +287,32 @@ static bool ends_with(const char *text, const char *suffix)
 
 static int plan_place(struct sl_save_plan *plan, const char *uri)
 {
+	bool folder = !ends_with(uri, ".safetensors"), local;
+	const char *slash = folder && !ends_with(uri, "/") ? "/" : "";
 	struct sl_uri parsed = {0};
 	uint64_t id;
 	int rc = sl_uri_parse(uri, &parsed);
 
-	plan->local = !rc && !strcmp(parsed.scheme, "file");
-	plan->folder = !ends_with(uri, ".safetensors");
-	if (!rc && plan->folder && !plan->local && strcmp(parsed.scheme, "s3"))
+	local = !rc && !strcmp(parsed.scheme, "file");
+	if (!rc && folder && !local && strcmp(parsed.scheme, "s3"))
 		rc = sl_fail(-ENOTSUP,
 		             "'%s' is no path and no s3://BUCKET/PREFIX; only a single file, "
 		             "NAME.safetensors, can be written there",
 		             uri);
-	if (!rc && plan->folder && ends_with(uri, ".index.json"))
+	if (!rc && folder && ends_with(uri, ".index.json"))
 		rc = sl_fail(-EINVAL, "'%s': name the folder of the index, and not the index", uri);
+	if (!rc && getrandom(&id, sizeof(id), 0) != sizeof(id))
+		rc = sl_fail(-EIO, "the kernel has no random number");
+	if (!rc) {
+		snprintf(plan->id, sizeof(plan->id), "%016" PRIx64, id);
+		plan->folder = folder;
+		plan->uri = sl_format("%s%s", uri, slash);
+		plan->path = folder && local ? sl_format("%s%s", parsed.path, slash) : NULL;
+		if (!plan->uri || (folder && local && !plan->path))
+			rc = sl_fail(-ENOMEM, "no memory");
+	}
 	sl_uri_clear(&parsed);
-	if (rc)
-		return rc;
-	if (getrandom(&id, sizeof(id), 0) != sizeof(id))
-		return sl_fail(-EIO, "the kernel has no random number");
-	snprintf(plan->id, sizeof(plan->id), "%016" PRIx64, id);
-	plan->uri = sl_format("%s%s", uri, plan->folder && !ends_with(uri, "/") ? "/" : "");
-	return plan->uri ? 0 : sl_fail(-ENOMEM, "no memory");
+	return rc;
 }
 
 static int plan_check_metadata(struct sl_save_plan *plan,
@@ -371,5 +376,6 @@ void sl_save_plan_clear(struct sl_save_plan *plan)
 	free(plan->keys.slots);
 	free(plan->index);
 	free(plan->uri);
+	free(plan->path);
 	sl_arena_clear(&plan->arena);
 }
