@@ -67,6 +67,11 @@ int sl_save_plan_make(const char *uri, const struct sluice_collection_tensor *te
 void sl_save_plan_clear(struct sl_save_plan *plan);
 
 /*
+ * Waits for an operation, which is cancelled soon after *stop is set, and frees it; *moved follows
+ * its bytes, if not NULL. Returns these, or an error with a sentence.
+ */
+int64_t sl_save_finish(sluice_op *op, const _Atomic bool *stop, _Atomic uint64_t *moved);
+/*
  * Writes a file through buffers, with a digest or not. Waits for its reads and writes, which end
  * soon after *stop is set. On a thread of its own. Returns 0, or an error with a sentence.
  */
