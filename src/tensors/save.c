@@ -230,6 +230,7 @@ static int save_new(sluice_context *ctx, const char *uri,
 	save->durable = !o.not_durable;
 	save->digests = o.digests;
 	save->streamed = files || o.digests;
+	o.on = o.on && !files;
 	save->open_options = (struct sluice_open_options)SLUICE_OPEN_OPTIONS_INIT;
 	if (o.open_options)
 		memcpy(&save->open_options, o.open_options,

@@ -318,6 +318,8 @@ FIXTURE_TEST(tensors_of_files_are_saved_again)
 	from = tensors_open(f, scratch(f, "saves/" INDEX));
 	o.file_bytes = 50000;
 	o.digests = 1;
+	o.on = 1; /* which has no effect, nor the device */
+	o.device = 99;
 	assert_ok(sluice_tensors_save_files(to, from, NULL, 0, &o, &save));
 	save_finish(save);
 	assert_saved(f, index, 9);
