@@ -126,7 +126,7 @@ static PyObject *save_wait(Save *self, PyObject *args)
 
 static PyObject *save_progress(Save *self, PyObject *none)
 {
-	uint64_t written, all;
+	uint64_t written = 0, all = 0; /* as they stay in a child of fork() */
 
 	sluice_tensor_save_progress(self->save, &written, &all);
 	return Py_BuildValue("(KK)", (unsigned long long)written, (unsigned long long)all);
