@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Saving tensors: save(), to files, folders and S3."""
 import asyncio
+import concurrent.futures
 import hashlib
 import json
 import os
@@ -272,6 +273,16 @@ def test_a_prefix_of_s3(bucket):
     same("s3://bucket/x.safetensors")
     index = json.loads((bucket / "run/7" / INDEX).read_text())
     assert {path.name for path in (bucket / "run/7").iterdir()} == {INDEX, *index["weight_map"].values()}
+
+
+def test_saves_at_once_into_a_prefix_of_s3_do_not_fail(bucket):
+    def save(step):
+        for _ in range(8):
+            sluice.save({**STATE, "step": numpy.array(step)}, "s3://bucket/run").wait()
+
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        assert len(list(threads.map(save, range(4)))) == 4
+    assert len(sluice.load("s3://bucket/run/" + INDEX, framework="np")) == len(STATE) + 1
 
 
 def test_files_of_dead_saves_on_s3_go_after_a_day(bucket, monkeypatch):
