@@ -287,9 +287,12 @@ struct sluice_collection_tensor {
 	int type; /* of enum sluice_type; safetensors has to have a word for it */
 	unsigned rank;
 	const uint64_t *shape;
-	int device; /* that has the memory; -1: the host. A save ignores it */
-	/* The first byte, in any memory; sluice_collection_publish() copies from there. In a
-	 * collection tensors with the same address, bytes and device have their memory together. */
+	int device; /* that has the memory; -1: the host */
+	/*
+	 * The first byte. To save: in any memory, and device is ignored. To make a collection:
+	 * sluice_collection_publish() copies from there, on any device. Tensors with the same
+	 * address, bytes and device have their memory together.
+	 */
 	void *data;
 	uint64_t bytes; /* set by sluice_collection_get() */
 };
@@ -335,11 +338,13 @@ struct sluice_tensor_save_options {
  * first. If tensors have the same address, type and shape, only the first in the array is written,
  * and "__metadata__" there has a pair from each other name to this name.
  *
- * Order of fsyncs (but for not_durable): each file and its name, then the index, its name, and only
- * then are old files removed. So a loss of power leaves the old index or the new, with its files.
+ * Order of fsyncs (but for not_durable): the name of a folder that the save makes, each file and
+ * its name, then the index, its name, and only then are old files removed. So a loss of power
+ * leaves the old index or the new, with its files.
  *
  * Returns 0, or
- *   -EINVAL    a name is there twice, is "__metadata__" or no UTF-8, no data, or a shape too large
+ *   -EINVAL    a name is there twice, is "__metadata__" or no UTF-8, no data, or a shape too large;
+ *              a key of the metadata is there twice, or is a name with the memory of another
  *   -ENOTSUP   safetensors has no such type; a folder of another scheme
  *   -EFBIG     names and shapes of more than 100 MB in a file
  *   -E2BIG     more than 99,999 files

@@ -2,7 +2,8 @@
 /*
  * Saves of tensors (<sluice/tensors.h>), to which the package adds the rest (_save.py)
  *
- * A Save keeps its context, and the texts of its options, until it is over; _save.py keeps the memory of the tensors.
+ * A Save keeps its context, the texts of its options, and the list of what has the memory of the tensors, until it is
+ * over; _save.py empties that list when they are read no more.
  */
 #include "core.h"
 
@@ -11,6 +12,7 @@
 
 typedef struct {
 	PyObject_HEAD struct opening *opening; /* NULL: not made */
+	PyObject *keep;                        /* a list; NULL: not made */
 	sluice_tensor_save *save;
 } Save;
 
@@ -42,16 +44,16 @@ static const char **save_metadata(struct call *call, PyObject *list)
 static int save_parse(Save *self, PyObject *args, struct sluice_tensor_save_options *o,
                       struct sluice_collection_tensor **tensors, size_t *count)
 {
-	PyObject *context, *uri, *lines, *rows, *metadata, *stream;
+	PyObject *context, *uri, *lines, *rows, *keep, *metadata, *stream;
 	struct opening *opening;
 	uint64_t number = 0;
 	const char *device;
 	int shared, durable, digests;
 
-	if (!PyArg_ParseTuple(args, "O!O!O!O!O&O!pppsO:Save", context_type, &context,
+	if (!PyArg_ParseTuple(args, "O!O!O!O!O!O&O!pppsO:Save", context_type, &context,
 	                      &PyUnicode_Type, &uri, &PyList_Type, &lines, &PyList_Type, &rows,
-	                      parse_size, &o->file_bytes, &PyList_Type, &metadata, &shared,
-	                      &durable, &digests, &device, &stream) ||
+	                      &PyList_Type, &keep, parse_size, &o->file_bytes, &PyList_Type,
+	                      &metadata, &shared, &durable, &digests, &device, &stream) ||
 	    parse_device(device, &o->device) || !context_is_made((Context *)context))
 		return -1;
 	if (self->opening) {
@@ -64,6 +66,7 @@ static int save_parse(Save *self, PyObject *args, struct sluice_tensor_save_opti
 	if (!opening)
 		return -1;
 	self->opening = opening;
+	self->keep = Py_NewRef(keep);
 	opening->options = (struct sluice_open_options)SLUICE_OPEN_OPTIONS_INIT;
 	opening->uri = call_text(&opening->call, "uri", uri);
 	if (!opening->uri || !(o->metadata = save_metadata(&opening->call, metadata)) ||
@@ -97,13 +100,14 @@ static int save_init(Save *self, PyObject *args, PyObject *kwargs)
 	return rc ? -1 : 0;
 }
 
-/* A save that runs has a thread of _save.py, which keeps this object. */
+/* A save that runs has a thread of _save.py, which keeps this object; or an exception came before it had. */
 static void save_dealloc(Save *self)
 {
 	Py_BEGIN_ALLOW_THREADS sluice_tensor_save_free(self->save);
 	if (self->opening)
 		call_free(&self->opening->call);
-	Py_END_ALLOW_THREADS object_free(self);
+	Py_END_ALLOW_THREADS Py_XDECREF(self->keep);
+	object_free(self);
 }
 
 static PyObject *save_wait(Save *self, PyObject *args)
@@ -122,7 +126,7 @@ static PyObject *save_wait(Save *self, PyObject *args)
 
 static PyObject *save_progress(Save *self, PyObject *none)
 {
-	uint64_t written, all;
+	uint64_t written = 0, all = 0; /* as they stay in a child of fork() */
 
 	sluice_tensor_save_progress(self->save, &written, &all);
 	return Py_BuildValue("(KK)", (unsigned long long)written, (unsigned long long)all);

@@ -95,8 +95,9 @@ class Load:
 @final
 class Save:
     def __init__(
-        self, context: Context, uri: str, headers: list[str], tensors: list[tuple[Any, ...]], shard_bytes: int | str,
-        metadata: list[str], shared: bool, durable: bool, digests: bool, device: str, stream: int | None, /,
+        self, context: Context, uri: str, headers: list[str], tensors: list[tuple[Any, ...]], keep: list[Any],
+        shard_bytes: int | str, metadata: list[str], shared: bool, durable: bool, digests: bool, device: str,
+        stream: int | None, /,
     ) -> None: ...
     def wait(self, ms: int, fence: bool, /) -> int | None: ...
     def digests(self) -> list[tuple[str, bytes]]: ...

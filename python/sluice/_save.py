@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib
 import os
 import sys
 from collections.abc import Mapping
@@ -83,12 +84,18 @@ def _refused(value: Any, torch: Any) -> str | None:
 
 
 def _copier(tensors: Mapping[str, Any], torch: Any) -> Callable[[Any], Any]:
-    """Return what copies a tensor where it is, on its current stream, and one memory once; after a look at the room."""
+    """Return what copies a tensor where it is, on its current stream, and one memory once; after a look at the room.
+
+    The tensors have to be there as long as the result is used.
+    """
     sizes: dict[Any, dict[Any, int]] = {}
     copies: dict[Any, Any] = {}
 
     def key(value: Any) -> Any:
-        return value.device, value.data_ptr(), value.dtype, value.shape, value.stride()
+        if torch is None or not isinstance(value, torch.Tensor):
+            return id(value)
+        layout = value.dtype, value.shape, value.stride(), value.is_conj(), value.is_neg()
+        return value.device, value.data_ptr(), *layout
 
     for value in tensors.values():
         if torch is not None and isinstance(value, torch.Tensor) and value.is_cuda:
@@ -97,12 +104,13 @@ def _copier(tensors: Mapping[str, Any], torch: Any) -> Callable[[Any], Any]:
         _tensors._Torch(device).check_room(sum(of.values()))
 
     def copy(value: Any) -> Any:
-        if torch is None or not isinstance(value, torch.Tensor):
-            return value.copy() if hasattr(value, "copy") else value
         found = copies.get(key(value))
-        if found is None:
-            found = copies[key(value)] = value.detach().clone(memory_format=torch.contiguous_format)
-        return found
+        if found is None and torch is not None and isinstance(value, torch.Tensor):
+            found = value.detach().clone(memory_format=torch.contiguous_format)
+        elif found is None and not isinstance(value, bytes):
+            found = value.copy() if hasattr(value, "copy") else importlib.import_module("numpy").array(value)
+        copies[key(value)] = value if found is None else found
+        return copies[key(value)]
 
     return copy
 
@@ -133,6 +141,7 @@ def save(tensors: Mapping[str, Any], uri: str | os.PathLike[str], *, metadata: M
     if shared not in ("alias", "error"):
         raise ValueError(f"shared is 'alias' or 'error', and not {shared!r}")
     torch = sys.modules.get("torch")
+    tensors = dict(tensors)  # a Mapping may make its values: all of them have to be there at once
     pairs = [text for pair in (metadata or {}).items() for text in pair]
     for name, value in tensors.items():
         if not isinstance(name, str):
@@ -149,6 +158,6 @@ def save(tensors: Mapping[str, Any], uri: str | os.PathLike[str], *, metadata: M
             tensors.items() if copy is None else ((name, copy(value)) for name, value in tensors.items()))
         streams = _store.settle(streams) if stream is None else dict.fromkeys(streams, _stream.number(stream))
     place, number = next(iter(streams.items()), ("cpu", None))
-    core = _core.Save(context or _context.default(), os.fspath(uri), _context.header_lines(headers), rows, shard_bytes,
-                      pairs, shared == "alias", durable, digests is not None, place, number)
+    core = _core.Save(context or _context.default(), os.fspath(uri), _context.header_lines(headers), rows, keep,
+                      shard_bytes, pairs, shared == "alias", durable, digests is not None, place, number)
     return Save(core, keep, digests)

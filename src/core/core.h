@@ -116,7 +116,7 @@ bool sl_strong_etag(const char *text);
 typedef int sl_json_event(void *context, char part, const char *text, size_t n);
 int sl_json_parse(const char *name, const char *text, size_t n, sl_json_event *event,
                   void *context);
-/* Write a text, or `before` and a pair of texts; those are UTF-8. */
+/* Write a text, or `before` and a pair of texts; those are UTF-8. No other thread uses the file. */
 void sl_json_put(FILE *to, const char *text);
 void sl_json_put_pair(FILE *to, const char *before, const char *key, const char *value);
 
@@ -183,6 +183,8 @@ char *sl_temporary_name(const char *path);
 int sl_temporary_open(const char *path, mode_t mode, char **name);
 /* Renames a file unless the name is taken; it may be seen empty for a moment. 0 or -errno. */
 int sl_rename_to_new(const char *from, const char *to);
+/* Stores the names in the folder that has the path. Returns 0, or -errno with a sentence. */
+int sl_sync_folder_of(const char *path);
 /*
  * Gives the file `fd` the owner, group and permissions of the file that it replaces, as far as this
  * process may. A set-ID bit is kept only together with the owner or group that it was set for.

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -158,4 +159,21 @@ int64_t sl_modified_ns(const struct stat *st)
 
 	/* Files of damaged archives have any time. */
 	return SL_MAX(SL_MIN(st->st_mtim.tv_sec, most), -most) * second + st->st_mtim.tv_nsec;
+}
+
+int sl_sync_folder_of(const char *path)
+{
+	char *copy = strdup(path);
+	int fd, rc = 0;
+
+	if (!copy)
+		return sl_fail(-ENOMEM, "no memory");
+	fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0 || fsync(fd))
+		rc = sl_fail(-errno, "cannot sync the folder of '%s': %s", path,
+		             sl_error_text(-errno));
+	if (fd >= 0)
+		close(fd);
+	free(copy);
+	return rc;
 }

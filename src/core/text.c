@@ -84,11 +84,14 @@ bool sl_strong_etag(const char *text)
 void sl_json_put(FILE *to, const char *text)
 {
 	fputc('"', to);
-	for (; *text; text++)
+	for (; *text; text++) {
+		if (*text == '"' || *text == '\\')
+			putc_unlocked('\\', to);
 		if ((unsigned char)*text < 0x20)
 			fprintf(to, "\\u%04x", *text);
 		else
-			fprintf(to, *text == '"' || *text == '\\' ? "\\%c" : "%c", *text);
+			putc_unlocked(*text, to);
+	}
 	fputc('"', to);
 }
 

@@ -20,8 +20,7 @@
 #include "tensors/crew.h"
 #include "tensors/save.h"
 
-#define AT_ONCE 8  /* written files */
-#define STOP_MS 50 /* a wait looks at `stop` so often */
+#define AT_ONCE 8 /* written files */
 
 enum { SAVE_RUNNING, SAVE_COPIED, SAVE_OVER };
 
@@ -58,7 +57,6 @@ static int save_write(struct sluice_tensor_save *save, sluice_file *to, struct s
                       const struct sluice_extent *extents, size_t count)
 {
 	struct sluice_request r = SLUICE_REQUEST_INIT;
-	uint64_t before = atomic_load(&file->moved);
 	sluice_op *op;
 	int64_t n;
 	int rc;
@@ -69,19 +67,8 @@ static int save_write(struct sluice_tensor_save *save, sluice_file *to, struct s
 	rc = sluice_submit(to, &r, &op);
 	if (rc)
 		return rc;
-	while ((n = sluice_wait(op, STOP_MS)) == -EINPROGRESS) {
-		atomic_store(&file->moved, before + sluice_op_moved(op));
-		if (atomic_load(&save->stop))
-			sluice_cancel(op);
-	}
-	if (n == -ECANCELED)
-		rc = sl_fail(-ECANCELED, "the save was cancelled");
-	else if (n < 0)
-		rc = sl_fail((int)n, "%s", sluice_op_message(op));
-	else
-		atomic_store(&file->moved, before + n);
-	sluice_op_free(op);
-	return rc;
+	n = sl_save_finish(op, &save->stop, &file->moved);
+	return n < 0 ? (int)n : 0;
 }
 
 /* Writes the header and the tensors; neighbours on a device take a single operation. */
@@ -167,7 +154,7 @@ static int save_into_folder(struct sluice_tensor_save *save)
 		.ctx = save->ctx, .options = &save->open_options, .plan = &save->plan};
 	bool in_index = false;
 	char *message;
-	int rc = sl_save_folder_open(&folder);
+	int rc = sl_save_folder_open(&folder, save->durable);
 
 	if (!rc)
 		rc = save_write_files(save);
@@ -243,6 +230,7 @@ static int save_new(sluice_context *ctx, const char *uri,
 	save->durable = !o.not_durable;
 	save->digests = o.digests;
 	save->streamed = files || o.digests;
+	o.on = o.on && !files;
 	save->open_options = (struct sluice_open_options)SLUICE_OPEN_OPTIONS_INIT;
 	if (o.open_options)
 		memcpy(&save->open_options, o.open_options,

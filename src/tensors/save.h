@@ -41,9 +41,10 @@ struct sl_save_file {
 struct sl_save_plan {
 	char *uri; /* the only file's, or the folder's, which ends with '/' */
 	bool folder;
-	bool local;
+	char *path;              /* of a local folder, with its '/'; or NULL */
 	char id[SL_SAVE_ID + 1]; /* of files in a folder */
 	struct sl_arena arena;
+	struct sl_names keys;           /* of the metadata, while the plan is made */
 	struct sl_save_tensor *tensors; /* as they were given */
 	size_t count;
 	const struct sl_save_tensor **order; /* that are written, by file */
@@ -65,6 +66,12 @@ int sl_save_plan_make(const char *uri, const struct sluice_collection_tensor *te
 void sl_save_plan_clear(struct sl_save_plan *plan);
 
 /*
+/*
+ * Waits for an operation, which is cancelled soon after *stop is set, and frees it; *moved follows
+ * its bytes, if not NULL. Returns these, or an error with a sentence.
+ */
+int64_t sl_save_finish(sluice_op *op, const _Atomic bool *stop, _Atomic uint64_t *moved);
+/*
  * Writes a file through buffers, with a digest or not. Waits for reads and writes, which end soon
  * after *stop is set. On a thread of the crew. Returns 0, or an error with a sentence.
  */
@@ -83,7 +90,7 @@ struct sl_save_folder {
 	struct sl_tensor_index old; /* as it was before; without files if there was none */
 };
 /* Makes the folder, takes the lock of the save, and reads the index that is there. */
-int sl_save_folder_open(struct sl_save_folder *folder);
+int sl_save_folder_open(struct sl_save_folder *folder, bool durable);
 /*
  * Replaces the index. After an error *in_index is whether files of the save may be in it all the
  * same: a server's answer was lost, or the folder cannot be synced.

@@ -27,24 +27,27 @@
 #define INDEX_NAME "model.safetensors.index.json"
 #define DEAD_NS    ((int64_t)86400 * 1000000000) /* by this age the save of a file on S3 is over */
 
+/* In a form '#' is a digit in hex, and '0' a decimal one. */
+static bool is_of_form(const char *name, const char *form)
+{
+	for (; *form && *name; form++, name++) {
+		const char *set = *form == '#' ? "0123456789abcdef" : "0123456789";
+
+		if (*form == '#' || *form == '0' ? !strchr(set, *name) : *name != *form)
+			return false;
+	}
+	return !*form && !*name;
+}
+
 /* Returns the digits of the id in a name that a save gives to a file of any kind, or NULL. */
 static const char *folder_id(const char *name)
 {
-	static const char form[] = "-xxxxxxxxxxxxxxxx-00000-of-00000.safetensors";
-	size_t length = strlen(name), n = sizeof(form) - 1;
-	const char *at = name + length - n;
-
-	if (!strncmp(name, OWN_NAME, strlen(OWN_NAME)) && length > strlen(OWN_NAME) + SL_SAVE_ID)
+	if (is_of_form(name, "model-################-00000-of-00000.safetensors"))
+		return name + strlen("model-");
+	if (is_of_form(name, OWN_NAME "################.lock") ||
+	    is_of_form(name, OWN_NAME "################.index"))
 		return name + strlen(OWN_NAME);
-	if (length <= n)
-		return NULL;
-	for (size_t i = 0; i < n; i++) {
-		const char *set = form[i] == 'x' ? "0123456789abcdef" : "0123456789";
-
-		if (form[i] == 'x' || form[i] == '0' ? !strchr(set, at[i]) : at[i] != form[i])
-			return NULL;
-	}
-	return at + 1;
+	return NULL;
 }
 
 static bool index_has(const struct sl_tensor_index *index, const char *name)
@@ -71,55 +74,67 @@ static int folder_read_index(const struct sl_save_folder *folder, struct sl_tens
 /* Returns the path of a save's lock in the local folder; NULL: no memory. */
 static char *lock_path(const struct sl_save_folder *folder, const char *id)
 {
-	struct sl_uri uri;
-	char *path;
-
-	if (sl_uri_parse(folder->plan->uri, &uri))
-		return NULL;
-	path = sl_format("%s" OWN_NAME "%.*s.lock", uri.path, SL_SAVE_ID, id);
-	sl_uri_clear(&uri);
-	return path;
+	return sl_format("%s" OWN_NAME "%.*s.lock", folder->plan->path, SL_SAVE_ID, id);
 }
 
-static int folder_make(const struct sl_save_folder *folder)
+static int folder_make(const char *path, bool durable)
 {
-	struct sl_uri uri;
-	int rc = sl_uri_parse(folder->plan->uri, &uri);
+	if (!mkdir(path, 0777))
+		return durable ? sl_sync_folder_of(path) : 0;
+	return errno == EEXIST ? 0
+	                       : sl_fail(-errno, "cannot make the folder '%s': %s", path,
+	                                 sl_error_text(-errno));
+}
 
-	if (rc)
-		return rc;
-	if (mkdir(uri.path, 0777) && errno != EEXIST)
-		rc = sl_fail(-errno, "cannot make the folder '%s': %s", uri.path,
-		             sl_error_text(-errno));
-	sl_uri_clear(&uri);
-	return rc;
+/*
+ * Opens a lock, and takes it. Returns its descriptor, or -errno: -ESTALE if another save has
+ * removed the file meanwhile.
+ */
+static int lock_take(const char *path, int create, int wait)
+{
+	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | create, 0666), err = 0;
+	struct stat stat;
+
+	if (fd < 0)
+		return -errno;
+	if (flock(fd, LOCK_EX | wait) || fstat(fd, &stat))
+		err = -errno;
+	else if (!stat.st_nlink)
+		err = -ESTALE;
+	if (err)
+		close(fd);
+	return err ? err : fd;
 }
 
 static int folder_lock(struct sl_save_folder *folder)
 {
-	int rc = 0;
-
 	folder->lock_name = lock_path(folder, folder->plan->id);
 	if (!folder->lock_name)
 		return sl_fail(-ENOMEM, "no memory");
-	folder->lock = open(folder->lock_name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-	if (folder->lock < 0 || flock(folder->lock, LOCK_EX | LOCK_NB))
-		rc = sl_fail(-errno, "cannot lock '%s': %s", folder->lock_name,
-		             sl_error_text(-errno));
-	return rc;
+	/* A save that saw the file before it was locked holds the lock until it has removed it. */
+	for (int i = 0; i < SL_TEMPORARY_ATTEMPTS; i++) {
+		folder->lock = lock_take(folder->lock_name, O_CREAT, 0);
+		if (folder->lock != -ESTALE)
+			break;
+	}
+	if (folder->lock >= 0)
+		return 0;
+	unlink(folder->lock_name);
+	return sl_fail(folder->lock, "cannot lock '%s': %s", folder->lock_name,
+	               sl_error_text(folder->lock));
 }
 
 /* Returns whether a save of that id is alive, or may be. The lock of a dead one is removed. */
 static bool folder_save_lives(const struct sl_save_folder *folder, const char *id)
 {
 	char *path = lock_path(folder, id);
-	int fd = path ? open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW) : -1;
-	bool lives = !path || (fd < 0 ? errno != ENOENT : flock(fd, LOCK_EX | LOCK_NB) != 0);
+	int fd = path ? lock_take(path, 0, LOCK_NB) : -1;
+	bool lives = !path || (fd < 0 && fd != -ENOENT);
 
-	if (!lives && fd >= 0)
+	if (fd >= 0) {
 		unlink(path);
-	if (fd >= 0)
 		close(fd);
+	}
 	free(path);
 	return lives;
 }
@@ -164,9 +179,12 @@ static int folder_list_dead(const struct sl_save_folder *folder, struct folder_n
 		const char *name = slash ? slash + 1 : entry.name, *id = folder_id(name);
 		int64_t age = now.tv_sec * INT64_C(1000000000) - entry.modified_ns;
 
-		if (id && !entry.is_prefix && memcmp(id, folder->plan->id, SL_SAVE_ID) &&
-		    (folder->plan->local ? !folder_save_lives(folder, id)
-		                         : entry.modified_ns && age > DEAD_NS))
+		if (!id || entry.is_prefix || !memcmp(id, folder->plan->id, SL_SAVE_ID) ||
+		    (folder->plan->path ? folder_save_lives(folder, id)
+		                        : !entry.modified_ns || age <= DEAD_NS))
+			continue;
+		/* A lock is removed by a save that holds it. */
+		if (strcmp(id + SL_SAVE_ID, ".lock"))
 			rc = names_add(names, name);
 	}
 	sluice_list_free(list);
@@ -220,13 +238,13 @@ void sl_save_folder_sweep(struct sl_save_folder *folder)
 
 /* -------------------------------------------------------------------------- from open to close */
 
-int sl_save_folder_open(struct sl_save_folder *folder)
+int sl_save_folder_open(struct sl_save_folder *folder, bool durable)
 {
 	int rc = 0;
 
 	folder->lock = -1;
-	if (folder->plan->local) {
-		rc = folder_make(folder);
+	if (folder->plan->path) {
+		rc = folder_make(folder->plan->path, durable);
 		if (!rc)
 			rc = folder_lock(folder);
 	}
@@ -259,7 +277,7 @@ static int folder_write_index(const struct sl_save_folder *folder, bool durable)
 	o.flags = SLUICE_OPEN_REPLACE | (durable ? SLUICE_OPEN_DURABLE : 0);
 	o.expected_size = plan->index_bytes;
 	snprintf(part, sizeof(part), OWN_NAME "%s.index", plan->id);
-	o.part = plan->local ? part : NULL;
+	o.part = plan->path ? part : NULL;
 	rc = sluice_open(folder->ctx, uri, &o, &file);
 	free(uri);
 	if (rc)
@@ -274,7 +292,7 @@ static int folder_write_index(const struct sl_save_folder *folder, bool durable)
 		rc = sluice_close(file);
 	else
 		sluice_discard(file);
-	if (rc && plan->local)
+	if (rc && plan->path)
 		folder_remove(folder, part);
 	return rc;
 }

@@ -133,7 +133,7 @@ static int order_in_files(const void *a, const void *b)
 }
 
 /* Finds tensors with the same memory, and puts the others into the order of the files. */
-static int plan_arrange(struct sl_save_plan *plan, const struct sluice_tensor_save_options *o)
+static int plan_arrange(struct sl_save_plan *plan, bool refuse_shared)
 {
 	const struct sl_save_tensor **order = plan->order, *kept = NULL;
 
@@ -145,17 +145,15 @@ static int plan_arrange(struct sl_save_plan *plan, const struct sluice_tensor_sa
 			order[plan->written++] = kept = tensor;
 			continue;
 		}
-		if (o->refuse_shared)
+		if (refuse_shared)
 			return sl_fail(-EINVAL,
 			               "tensors '%.256s' and '%.256s' have the same memory",
 			               kept->name, tensor->name);
-		for (size_t k = 0; k < o->metadata_count; k++)
-			if (!strcmp(o->metadata[2 * k], tensor->name))
-				return sl_fail(
-					-EINVAL,
-					"'%.256s' is a key of the metadata, which says there "
-					"that '%.256s' has its memory",
-					tensor->name, kept->name);
+		if (sl_names_slot(&plan->keys, tensor->name)->text)
+			return sl_fail(-EINVAL,
+			               "'%.256s' is a key of the metadata, which says there "
+			               "that '%.256s' has its memory",
+			               tensor->name, kept->name);
 		tensor->same = kept;
 	}
 	qsort(order, plan->written, sizeof(*order), order_in_files);
@@ -289,36 +287,53 @@ static bool ends_with(const char *text, const char *suffix)
 
 static int plan_place(struct sl_save_plan *plan, const char *uri)
 {
+	bool folder = !ends_with(uri, ".safetensors"), local;
+	const char *slash = folder && !ends_with(uri, "/") ? "/" : "";
 	struct sl_uri parsed = {0};
 	uint64_t id;
 	int rc = sl_uri_parse(uri, &parsed);
 
-	plan->local = !rc && !strcmp(parsed.scheme, "file");
-	plan->folder = !ends_with(uri, ".safetensors");
-	if (!rc && plan->folder && !plan->local && strcmp(parsed.scheme, "s3"))
+	local = !rc && !strcmp(parsed.scheme, "file");
+	if (!rc && folder && !local && strcmp(parsed.scheme, "s3"))
 		rc = sl_fail(-ENOTSUP,
 		             "'%s' is no path and no s3://BUCKET/PREFIX; only a single file, "
 		             "NAME.safetensors, can be written there",
 		             uri);
-	if (!rc && plan->folder && ends_with(uri, ".index.json"))
+	if (!rc && folder && ends_with(uri, ".index.json"))
 		rc = sl_fail(-EINVAL, "'%s': name the folder of the index, and not the index", uri);
+	if (!rc && getrandom(&id, sizeof(id), 0) != sizeof(id))
+		rc = sl_fail(-EIO, "the kernel has no random number");
+	if (!rc) {
+		snprintf(plan->id, sizeof(plan->id), "%016" PRIx64, id);
+		plan->folder = folder;
+		plan->uri = sl_format("%s%s", uri, slash);
+		plan->path = folder && local ? sl_format("%s%s", parsed.path, slash) : NULL;
+		if (!plan->uri || (folder && local && !plan->path))
+			rc = sl_fail(-ENOMEM, "no memory");
+	}
 	sl_uri_clear(&parsed);
-	if (rc)
-		return rc;
-	if (getrandom(&id, sizeof(id), 0) != sizeof(id))
-		return sl_fail(-EIO, "the kernel has no random number");
-	snprintf(plan->id, sizeof(plan->id), "%016" PRIx64, id);
-	plan->uri = sl_format("%s%s", uri, plan->folder && !ends_with(uri, "/") ? "/" : "");
-	return plan->uri ? 0 : sl_fail(-ENOMEM, "no memory");
+	return rc;
 }
 
-static int plan_check_metadata(const struct sluice_tensor_save_options *o)
+static int plan_check_metadata(struct sl_save_plan *plan,
+                               const struct sluice_tensor_save_options *o)
 {
-	for (size_t i = 0; i < 2 * o->metadata_count; i++)
-		if (!o->metadata || !o->metadata[i] ||
-		    !sl_utf8_valid(o->metadata[i], strlen(o->metadata[i])))
+	int rc = sl_names_init(&plan->keys, o->metadata_count);
+
+	for (size_t i = 0; !rc && i < 2 * o->metadata_count; i++) {
+		const char *text = o->metadata ? o->metadata[i] : NULL;
+		struct sl_name *slot;
+
+		if (!text || !sl_utf8_valid(text, strlen(text)))
 			return sl_fail(-EINVAL, "metadata is NULL or no UTF-8");
-	return 0;
+		if (i % 2)
+			continue;
+		slot = sl_names_slot(&plan->keys, text);
+		if (slot->text)
+			return sl_fail(-EINVAL, "'%.256s' is in the metadata twice", text);
+		slot->text = text;
+	}
+	return rc;
 }
 
 int sl_save_plan_make(const char *uri, const struct sluice_collection_tensor *tensors, size_t count,
@@ -328,13 +343,13 @@ int sl_save_plan_make(const char *uri, const struct sluice_collection_tensor *te
 	int rc;
 
 	plan->count = count;
-	rc = plan_check_metadata(o);
+	rc = plan_check_metadata(plan, o);
 	if (!rc)
 		rc = plan_place(plan, uri);
 	if (!rc)
 		rc = plan_copy_tensors(plan, tensors, files, offsets);
 	if (!rc)
-		rc = plan_arrange(plan, o);
+		rc = plan_arrange(plan, o->refuse_shared);
 	if (!rc)
 		rc = plan_divide(plan, !plan->folder   ? UINT64_MAX
 		                       : o->file_bytes ? o->file_bytes
@@ -358,7 +373,9 @@ void sl_save_plan_clear(struct sl_save_plan *plan)
 	free(plan->files);
 	free(plan->tensors);
 	free(plan->order);
+	free(plan->keys.slots);
 	free(plan->index);
 	free(plan->uri);
+	free(plan->path);
 	sl_arena_clear(&plan->arena);
 }

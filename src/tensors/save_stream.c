@@ -41,24 +41,36 @@ struct save_stream {
 	struct sluice_extent extents[1024]; /* of a read */
 };
 
+int64_t sl_save_finish(sluice_op *op, const _Atomic bool *stop, _Atomic uint64_t *moved)
+{
+	uint64_t before = moved ? atomic_load(moved) : 0;
+	int64_t n;
+
+	while ((n = sluice_wait(op, STOP_MS)) == -EINPROGRESS) {
+		if (moved)
+			atomic_store(moved, before + sluice_op_moved(op));
+		if (atomic_load(stop))
+			sluice_cancel(op);
+	}
+	if (n == -ECANCELED)
+		sl_fail(-ECANCELED, "the save was cancelled");
+	else if (n < 0)
+		sl_fail((int)n, "%s", sluice_op_message(op));
+	else if (moved)
+		atomic_store(moved, before + (uint64_t)n);
+	sluice_op_free(op);
+	return n;
+}
+
 /* Waits for an operation, which is to move n bytes, and frees it. */
 static int stream_finish(const struct save_stream *s, sluice_op **op, size_t n)
 {
-	int64_t moved = (int64_t)n;
-	int rc = 0;
+	int64_t moved = sl_save_finish(*op, s->stop, NULL);
 
-	while (*op && (moved = sluice_wait(*op, STOP_MS)) == -EINPROGRESS)
-		if (atomic_load(s->stop))
-			sluice_cancel(*op);
-	if (moved == -ECANCELED)
-		rc = sl_fail(-ECANCELED, "the save was cancelled");
-	else if (moved < 0)
-		rc = sl_fail((int)moved, "%s", sluice_op_message(*op));
-	else if ((size_t)moved != n)
-		rc = sl_fail(-EIO, "a file of tensors has become shorter than its header says");
-	sluice_op_free(*op);
 	*op = NULL;
-	return rc;
+	if (moved < 0 || (size_t)moved == n)
+		return SL_MIN(moved, 0);
+	return sl_fail(-EIO, "a file of tensors has become shorter than its header says");
 }
 
 /* Begins to fill a turn: from memory, at once, or from a file by a read. */
@@ -138,25 +150,23 @@ static int stream_run(struct save_stream *s)
 	return rc;
 }
 
-/* Ends the operations in flight. Returns rc, or the first error of a write. */
+/* Ends the operations in flight, after an error soon. Returns rc, or the first error of a write. */
 static int stream_end(struct save_stream *s, int rc)
 {
 	for (uint64_t i = 0; i < BUFFERS; i++) {
 		struct save_turn *turn = &s->turns[(s->begun + i) % BUFFERS];
-		int end;
 
-		if (turn->read) {
-			sluice_cancel(turn->read);
-			sluice_wait(turn->read, -1);
-			sluice_op_free(turn->read);
+		if (!rc && turn->write)
+			rc = stream_finish(s, &turn->write, turn->n);
+		for (int k = 0; k < 2; k++) {
+			sluice_op *op = k ? turn->write : turn->read;
+
+			if (op) {
+				sluice_cancel(op);
+				sluice_wait(op, -1);
+				sluice_op_free(op);
+			}
 		}
-		if (rc && turn->write)
-			sluice_cancel(turn->write);
-		if (rc && turn->write)
-			sluice_wait(turn->write, -1);
-		end = !rc && turn->write ? stream_finish(s, &turn->write, turn->n) : 0;
-		sluice_op_free(turn->write);
-		rc = rc ? rc : end;
 	}
 	return rc;
 }
@@ -174,7 +184,7 @@ int sl_save_stream(struct sl_save_file *file, sluice_file *to, bool digest,
 	for (size_t i = 0; device < 0 && i < file->count; i++)
 		device = file->tensors[i]->device;
 	rc = sl_lanes_open(&lanes, device, BUFFERS, BUFFER_BYTES);
-	for (unsigned i = 0; i < BUFFERS; i++)
+	for (unsigned i = 0; !rc && i < BUFFERS; i++)
 		s->turns[i].data = lanes.memory + i * BUFFER_BYTES;
 	if (!rc && digest) {
 		s->sha = EVP_MD_CTX_new();
@@ -183,10 +193,10 @@ int sl_save_stream(struct sl_save_file *file, sluice_file *to, bool digest,
 	}
 	if (!rc)
 		rc = stream_end(s, stream_run(s));
-	if (!rc && digest) {
+	if (!rc && digest && !EVP_DigestFinal_ex(s->sha, file->digest.bytes, NULL))
+		rc = sl_fail(-EIO, "libcrypto cannot compute SHA-256");
+	if (!rc && digest)
 		file->digest.kind = SLUICE_SHA256;
-		EVP_DigestFinal_ex(s->sha, file->digest.bytes, NULL);
-	}
 	if (!rc)
 		atomic_store(&file->moved, file->header_bytes + file->data);
 	EVP_MD_CTX_free(s->sha);

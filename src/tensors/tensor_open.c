@@ -13,7 +13,8 @@
 #include "io/io.h"
 #include "tensors/header.h"
 
-#define OPENED_AGAIN 3  /* attempts to open an index that changes */
+#define OPENED_AGAIN 3  /* attempts to open an index that changes, and its files */
+#define READ_AGAIN   10 /* attempts to read an index alone */
 #define AT_ONCE      16 /* opened files */
 /* Bytes of each, read before the format is known. */
 #define FIRST ((uint64_t)256 << 10)
@@ -257,11 +258,15 @@ int sl_tensor_index_open(sluice_context *ctx, const char *uri,
                          const struct sluice_open_options *options, struct sl_tensor_index *out)
 {
 	struct sluice_tensors t = {.ctx = ctx};
-	int rc = tensors_fill(&t, &uri, 1, options, out);
+	int rc = -ESTALE;
 
-	if (!rc && !out->files)
-		rc = sl_fail(-EPROTO, "'%s' is no index of files", t.files[0].name);
-	tensors_clear(&t);
+	for (int attempt = 0; rc == -ESTALE && attempt < READ_AGAIN; attempt++) {
+		sl_tensor_index_clear(out);
+		rc = tensors_fill(&t, &uri, 1, options, out);
+		if (!rc && !out->files)
+			rc = sl_fail(-EPROTO, "'%s' is no index of files", t.files[0].name);
+		tensors_clear(&t);
+	}
 	return rc;
 }
 

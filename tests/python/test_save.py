@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Saving tensors: save(), to files, folders and S3."""
 import asyncio
+import concurrent.futures
 import hashlib
 import json
 import os
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy
@@ -76,6 +78,44 @@ def test_a_snapshot_may_change_at_once(tmp_path):
     array[:] = 1
     save.wait()
     assert not sluice.load(tmp_path / "x.safetensors", framework="np")["a"].any()
+
+
+def test_a_snapshot_of_anything_is_a_copy_and_one_object_is_copied_once(tmp_path):
+    data, array = bytearray(8 << 20), numpy.arange(5.0)
+    state = {"view": memoryview(data), "bytes": b"abc", "a": array, "b": array}
+    save = sluice.save(state, tmp_path / "x.safetensors", snapshot="device")
+    data[:] = b"x" * len(data)
+    save.wait()
+    same(tmp_path / "x.safetensors", {"view": bytes(8 << 20), "bytes": b"abc", "a": array})
+    with sluice.safe_open(tmp_path / "x.safetensors", "np") as f:
+        assert f.metadata() == {"b": "a"}
+
+
+def test_a_snapshot_tells_conjugates_from_their_memory(tmp_path):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    x = torch.tensor([1 + 2j, 3 - 4j])
+    state = {"x": x, "conj": x.conj(), "imag": x.imag, "negative": x.conj().imag}
+    sluice.save(state, tmp_path / "x.safetensors", snapshot="device").wait()
+    found = sluice.load(tmp_path / "x.safetensors")
+    assert all(torch.equal(found[name], state[name]) for name in state)
+
+
+def test_a_snapshot_of_a_mapping_that_makes_its_tensors(tmp_path):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+
+    class Made(Mapping):
+        def __getitem__(self, name):
+            return torch.full((10,), float(name))
+
+        def __iter__(self):
+            return iter(map(str, range(100)))
+
+        def __len__(self):
+            return 100
+
+    sluice.save(Made(), tmp_path / "x.safetensors", snapshot="device").wait()
+    found = sluice.load(tmp_path / "x.safetensors")
+    assert all((found[str(i)] == i).all() for i in range(100))
 
 
 def test_behind_a_fence_arrays_may_change(tmp_path):
@@ -161,6 +201,19 @@ def test_an_interrupt_ends_a_wait_and_not_the_save(tmp_path):
     assert sluice.load(tmp_path / "x.safetensors", framework="np")["a"].all()
 
 
+def test_an_exception_after_the_start_frees_no_memory_that_is_read(tmp_path):
+    program = f"""
+import contextlib, numpy, sluice, sluice._save
+def interrupted(*arguments):
+    raise KeyboardInterrupt
+sluice._save.Save.__init__ = interrupted
+with contextlib.suppress(KeyboardInterrupt):  # the save reads a copy, as the array is transposed
+    sluice.save({{"a": numpy.ones((2, 100 << 20), "u1").T}}, {str(tmp_path / "x.safetensors")!r})
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=100)
+    assert sluice.load(tmp_path / "x.safetensors", framework="np")["a"].all()
+
+
 def beside_readers(uri, saves):
     """Saves again and again, while a thread reads: each time it gets all tensors of one save."""
     over, steps, errors = threading.Event(), [], []
@@ -220,6 +273,16 @@ def test_a_prefix_of_s3(bucket):
     same("s3://bucket/x.safetensors")
     index = json.loads((bucket / "run/7" / INDEX).read_text())
     assert {path.name for path in (bucket / "run/7").iterdir()} == {INDEX, *index["weight_map"].values()}
+
+
+def test_saves_at_once_into_a_prefix_of_s3_do_not_fail(bucket):
+    def save(step):
+        for _ in range(8):
+            sluice.save({**STATE, "step": numpy.array(step)}, "s3://bucket/run").wait()
+
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        assert len(list(threads.map(save, range(4)))) == 4
+    assert len(sluice.load("s3://bucket/run/" + INDEX, framework="np")) == len(STATE) + 1
 
 
 def test_files_of_dead_saves_on_s3_go_after_a_day(bucket, monkeypatch):

@@ -4,6 +4,7 @@
  * that the process makes.
  */
 #include <fcntl.h>
+#include <glob.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -44,12 +45,57 @@ static bool hit(void)
 WRAP(int, fallocate64, (int fd, int mode, off64_t at, off64_t n), (fd, mode, at, n))
 WRAP(ssize_t, pwritev64v2, (int fd, const struct iovec *v, int count, off64_t at, int flags),
      (fd, v, count, at, flags))
-WRAP(int, rename, (const char *from, const char *to), (from, to))
-WRAP(int, fsync, (int fd), (fd))
 WRAP(int, unlink, (const char *path), (path))
-WRAP(int, flock, (int fd, int how), (fd, how))
 WRAP(int, mkdir, (const char *path, mode_t mode), (path, mode))
 WRAP(int, ftruncate64, (int fd, off64_t n), (fd, n))
+
+static _Atomic ino_t watched; /* a folder, 0 once it is synced */
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+int __wrap_fsync(int fd)
+{
+	struct stat stat;
+
+	if (!fstat(fd, &stat) && stat.st_ino == atomic_load(&watched))
+		atomic_store(&watched, 0);
+	return hit() ? -1 : __real_fsync(fd);
+}
+
+static bool sweeps;               /* another save removes the lock before it is taken */
+static _Atomic int locks_at_last; /* that the index found in the folder */
+
+int __real_flock(int fd, int how);
+int __wrap_flock(int fd, int how);
+int __wrap_flock(int fd, int how)
+{
+	char link[64], path[500];
+	ssize_t n;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	n = readlink(link, path, sizeof(path) - 1);
+	if (sweeps && n > 5 && !memcmp(path + n - 5, ".lock", 5)) {
+		sweeps = false;
+		path[n] = 0;
+		assert_int_equal(unlink(path), 0);
+	}
+	return hit() ? -1 : __real_flock(fd, how);
+}
+
+int __real_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to)
+{
+	glob_t found = {0};
+	char *form;
+
+	assert_true(asprintf(&form, "%.*s/.sluice-*.lock", (int)(strrchr(to, '/') - to), to) > 0);
+	glob(form, 0, NULL, &found);
+	atomic_store(&locks_at_last, (int)found.gl_pathc);
+	globfree(&found);
+	free(form);
+	return hit() ? -1 : __real_rename(from, to);
+}
 
 int __real_open64(const char *path, int flags, ...);
 int __wrap_open64(const char *path, int flags, ...);
@@ -185,6 +231,29 @@ LOCAL_TEST(a_save_that_is_killed_at_a_call_leaves_one_that_is_whole,
            "calls of the file system fail")
 {
 	fail_each(f, 0);
+}
+
+LOCAL_TEST(a_save_that_makes_its_folder_stores_the_name_of_that,
+           "calls of the file system are watched")
+{
+	struct stat stat_of;
+
+	assert_int_equal(stat(f->dir, &stat_of), 0);
+	atomic_store(&watched, stat_of.st_ino);
+	assert_ok(save_number(f->ctx, scratch(f, "saves"), 1));
+	assert_int_equal(atomic_load(&watched), 0);
+}
+
+LOCAL_TEST(a_save_has_a_lock_though_another_removed_it_before_it_was_taken,
+           "calls of the file system are watched")
+{
+	const char *folder = scratch(f, "saves");
+
+	sweeps = true;
+	assert_ok(save_number(f->ctx, folder, 1));
+	assert_false(sweeps);
+	assert_int_equal(atomic_load(&locks_at_last), 1);
+	assert_int_equal(directory_entries(folder), TENSORS + 1);
 }
 
 int main(int argc, char **argv)

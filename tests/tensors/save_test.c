@@ -186,13 +186,17 @@ FIXTURE_TEST(a_file_has_the_tensors_larger_elements_first_from_a_multiple_of_409
 
 FIXTURE_TEST(a_folder_has_files_and_an_index_which_is_replaced_and_old_files_go)
 {
-	char *folder = strdup(scratch(f, "saves")), path[300], foreign[300];
+	static const char *const foreign[] = {
+		"other-0123456789abcdef.safetensors",
+		"mine-0123456789abcdef-00001-of-00002.safetensors",
+		"model-0123456789abcdef-00001-of-00002.safetensors.old",
+		".sluice-notes-of-the-user"};
+	char *folder = strdup(scratch(f, "saves")), path[300];
 	struct sluice_tensor_save_options o = options();
 	sluice_tensors *old = NULL;
 	struct set set;
 
 	snprintf(path, sizeof(path), "%s/" INDEX, folder);
-	snprintf(foreign, sizeof(foreign), "%s/other-0123456789abcdef.safetensors", folder);
 	for (unsigned round = 0; round < 3; round++) {
 		o.file_bytes = round == 1 ? 1000 : 0;
 		set_fill(&set, round, true);
@@ -201,11 +205,17 @@ FIXTURE_TEST(a_folder_has_files_and_an_index_which_is_replaced_and_old_files_go)
 		if (old) { /* what was open stays */
 			assert_true(tensors_are(old, round - 1));
 			sluice_tensors_free(old);
-		} else
-			file_make(foreign, 10, 1);
+		}
+		for (unsigned i = 0; !round && i < COUNT_OF(foreign); i++) {
+			char name[400];
+
+			snprintf(name, sizeof(name), "%s/%s", folder, foreign[i]);
+			file_make(name, 10, 1);
+		}
 		old = tensors_open(f, path);
 		/* Of 1,000 bytes: 8, 48,000, 6 MiB, and two of 777 with an empty one. */
-		assert_int_equal(directory_entries(folder), 2 + (round == 1 ? 5 : 1));
+		assert_int_equal(directory_entries(folder),
+		                 COUNT_OF(foreign) + 1 + (round == 1 ? 5 : 1));
 		set_free(&set);
 	}
 	sluice_tensors_free(old);
@@ -308,6 +318,8 @@ FIXTURE_TEST(tensors_of_files_are_saved_again)
 	from = tensors_open(f, scratch(f, "saves/" INDEX));
 	o.file_bytes = 50000;
 	o.digests = 1;
+	o.on = 1; /* which has no effect, nor the device */
+	o.device = 99;
 	assert_ok(sluice_tensors_save_files(to, from, NULL, 0, &o, &save));
 	save_finish(save);
 	assert_saved(f, index, 9);
@@ -341,7 +353,7 @@ FIXTURE_TEST(wrong_tensors_and_names_are_refused_at_once)
 	struct sluice_collection_tensor v[2] = {
 		{sizeof(*v), "a", SLUICE_UINT8, 1, odd, -1, bytes, 0},
 		{sizeof(*v), "b", SLUICE_UINT8, 1, odd, -1, bytes, 0}};
-	const char *pair[] = {"b", "x"};
+	const char *pair[] = {"b", "x", "b", "y"};
 	const char *path = scratch(f, "x.safetensors");
 	sluice_tensor_save *save;
 
@@ -353,6 +365,8 @@ FIXTURE_TEST(wrong_tensors_and_names_are_refused_at_once)
 	o.metadata = pair;
 	o.metadata_count = 1;
 	REFUSED(path, EINVAL, "'b' is a key of the metadata");
+	o.metadata_count = 2;
+	REFUSED(path, EINVAL, "'b' is in the metadata twice");
 	o.metadata_count = 0;
 	v[1].name = "a";
 	REFUSED(path, EINVAL, "two tensors have the name 'a'");

@@ -492,7 +492,7 @@ static int local_commit(struct sl_backend *backend)
 	}
 	rc = sl_replace_commit(local);
 	if (!rc && durable && local->flags & SLUICE_OPEN_CREATE)
-		rc = sl_replace_sync_folder(local);
+		rc = sl_sync_folder_of(local->path);
 	return rc;
 }
 

@@ -184,8 +184,6 @@ void sl_cufile_submit(struct sl_piece *piece);
 int sl_replace_open(struct sl_local *local, const struct sluice_open_options *options);
 /* Gives a temporary file, if there is any, its final name. 0, or -errno with a sentence. */
 int sl_replace_commit(struct sl_local *local);
-/* Makes the name stable. Returns 0, or -errno with a sentence. */
-int sl_replace_sync_folder(struct sl_local *local);
 /* Removes the temporary file, if any; a part that the caller named stays unless it is empty. */
 void sl_replace_abandon(struct sl_local *local);
 

@@ -8,7 +8,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,23 +127,6 @@ int sl_replace_commit(struct sl_local *local)
 	free(local->temporary);
 	local->temporary = NULL;
 	return 0;
-}
-
-int sl_replace_sync_folder(struct sl_local *local)
-{
-	char *path = strdup(local->path);
-	int fd, rc = 0;
-
-	if (!path)
-		return sl_fail(-ENOMEM, "no memory");
-	fd = open(dirname(path), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0 || fsync(fd))
-		rc = sl_fail(-errno, "cannot sync the folder of '%s': %s", local->path,
-		             sl_error_text(-errno));
-	if (fd >= 0)
-		close(fd);
-	free(path);
-	return rc;
 }
 
 void sl_replace_abandon(struct sl_local *local)

@@ -164,20 +164,10 @@ static int name_to_replace(struct sl_new_file *file)
 
 static int sync_folder(const struct sl_new_file *file)
 {
-	char *folder = folder_of(file->path);
-	int fd, err;
-
-	if (!folder)
-		return sl_fail(-ENOMEM, "no memory");
-	fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	/* The file, too: its owner and permissions. */
-	err = fd < 0 || fsync(file->fd) || fsync(fd) ? -errno : 0;
-	if (fd >= 0)
-		close(fd);
-	free(folder);
-	return err ? sl_fail(err, "cannot sync the folder of '%s': %s", file->path,
-	                     sl_error_text(err))
-	           : 0;
+	if (fsync(file->fd))
+		return sl_fail(-errno, "cannot sync '%s': %s", file->path, sl_error_text(-errno));
+	return sl_sync_folder_of(file->path);
 }
 
 int sl_new_file_name(struct sl_new_file *file, bool durable)
