@@ -351,9 +351,10 @@ class Array:
 
 def _unused(blocks: collections.deque[Any], length: int) -> Any:
     """Take a block of which no array is in use, as its memory is there already; or return None."""
+    alone = object()  # its count shows whether the interpreter counts the argument, too
     for _ in range(len(blocks)):
         block = blocks.popleft()
-        if len(block) == length and sys.getrefcount(block) == 2:  # this variable, and the argument
+        if len(block) == length and sys.getrefcount(block) == sys.getrefcount(alone):
             return block
         blocks.append(block)
     return None

@@ -97,6 +97,21 @@ static void writing_begin(struct writing *w, sluice_context *ctx, const char *pa
 	assert_ok(sluice_series_add(w->writer, "u", &s, &w->series));
 }
 
+static void writing_continue(struct writing *w, sluice_context *ctx, const char *path, uint64_t at)
+{
+	struct sluice_writer_options o = SLUICE_WRITER_OPTIONS_INIT;
+	struct sluice_series_options s = SLUICE_SERIES_OPTIONS_INIT;
+
+	o.flags = SLUICE_WRITER_APPEND;
+	s.type = SLUICE_FLOAT32;
+	s.rank = 1;
+	s.shape[0] = ELEMENTS;
+	s.flags = SLUICE_SERIES_CONTINUE_AT;
+	s.continue_at = at;
+	assert_ok(sluice_writer_open(ctx, path, &o, &w->writer));
+	assert_ok(sluice_series_add(w->writer, "u", &s, &w->series));
+}
+
 /* Reads the last frames that the dataset shows, or all. Returns how many it has. */
 static uint64_t check_frames(sluice_file *file, bool all)
 {
@@ -184,8 +199,6 @@ FIXTURE_TEST(frames_are_right_while_their_writer_goes_on)
 FIXTURE_TEST(a_dataset_that_has_become_shorter_is_stale)
 {
 	struct writing w = {.frames = 30, .gather = 1};
-	struct sluice_writer_options o = SLUICE_WRITER_OPTIONS_INIT;
-	struct sluice_series_options s = SLUICE_SERIES_OPTIONS_INIT;
 	const char *path = scratch(f, "shorter.h5");
 	sluice_file *file;
 	char byte;
@@ -196,14 +209,7 @@ FIXTURE_TEST(a_dataset_that_has_become_shorter_is_stale)
 	assert_ok(sluice_writer_close(w.writer, -1));
 	file = dataset_open(f->ctx, path, "u");
 	assert_int_equal(check_frames(file, true), 30);
-	o.flags = SLUICE_WRITER_APPEND;
-	s.type = SLUICE_FLOAT32;
-	s.rank = 1;
-	s.shape[0] = ELEMENTS;
-	s.flags = SLUICE_SERIES_CONTINUE_AT;
-	s.continue_at = 10;
-	assert_ok(sluice_writer_open(f->ctx, path, &o, &w.writer));
-	assert_ok(sluice_series_add(w.writer, "u", &s, &w.series));
+	writing_continue(&w, f->ctx, path, 10);
 	assert_ok(sluice_writer_close(w.writer, -1));
 	assert_refused(sluice_array_refresh(file), ESTALE, "shorter");
 	assert_int_equal(read_now(file, &byte, 1, 0), -ESTALE);
@@ -308,6 +314,56 @@ FIXTURE_TEST(a_file_of_a_writer_that_another_program_changes_is_stale)
 	change_byte(path, (off_t)file_length(path) - 1);
 	assert_int_equal(read_now(file, &byte, 1, 0), -ESTALE);
 	assert_refused(sluice_array_refresh(file), ESTALE, "has changed");
+	assert_ok(sluice_close(file));
+}
+
+/* Where HDF5 has a chunk of a frame. */
+static haddr_t place_of(const char *path, hsize_t frame)
+{
+	hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT),
+	      set = H5Dopen2(file, "u", H5P_DEFAULT);
+	hsize_t at[] = {frame, 0}, length;
+	haddr_t address;
+	unsigned mask;
+
+	assert_true(H5Dget_chunk_info_by_coord(set, at, &mask, &address, &length) >= 0);
+	H5Dclose(set);
+	H5Fclose(file);
+	return address;
+}
+
+FIXTURE_TEST(places_that_are_known_are_forgotten_with_their_state)
+{
+	const uint64_t start[] = {20, 0}, count[] = {1, 20};
+	const char *path = scratch(f, "places.h5");
+	struct writing w = {.frames = 30, .gather = 1};
+	float frame[ELEMENTS], few[20];
+	sluice_file *file;
+	sluice_op *op;
+	haddr_t before;
+
+	writing_begin(&w, f->ctx, path, "none");
+	write_all(&w);
+	assert_ok(w.rc);
+	assert_ok(sluice_writer_close(w.writer, -1));
+	before = place_of(path, start[0]);
+	file = dataset_open(f->ctx, path, "u");
+	assert_ok(box_submit(file, 2, start, count, few, sizeof(few), &op));
+	assert_moves(op, sizeof(few));
+	/* The frames are written again, elsewhere. */
+	writing_continue(&w, f->ctx, path, 10);
+	for (unsigned k = 10; k < w.frames; k++) {
+		for (unsigned i = 0; i < ELEMENTS; i++)
+			frame[i] = -value(k, i);
+		assert_ok(sluice_series_push(w.series, frame, NULL, -1));
+	}
+	assert_ok(sluice_writer_close(w.writer, -1));
+	assert_true(place_of(path, start[0]) != before);
+	assert_ok(sluice_array_refresh(file));
+	assert_ok(box_submit(file, 2, start, count, few, sizeof(few), &op));
+	assert_moves(op, sizeof(few));
+	for (unsigned i = 0; i < COUNT_OF(few); i++)
+		assert_true(few[i] == -value(start[0], i));
 	assert_ok(sluice_close(file));
 }
 

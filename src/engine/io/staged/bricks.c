@@ -158,9 +158,9 @@ static uint64_t bricks_shape(struct sl_bricks *bricks, uint64_t most, uint64_t *
 	return bytes;
 }
 
-static uint64_t bricks_power_of_two(uint64_t n)
+size_t sl_slot_power_of_two(uint64_t n)
 {
-	uint64_t power = LEAST_SLOT;
+	size_t power = LEAST_SLOT;
 
 	while (power < n)
 		power *= 2;
@@ -182,7 +182,7 @@ size_t sl_bricks_plan(struct sl_bricks *bricks, uint64_t all, const struct sl_se
 		bytes = bricks_shape(bricks, most, &run);
 	}
 	if (!slot)
-		slot = bricks_power_of_two(SL_MIN(SL_MIN(bytes, run * SL_SPANS_MOST), most));
+		slot = sl_slot_power_of_two(SL_MIN(SL_MIN(bytes, run * SL_SPANS_MOST), most));
 	/* Tiles for the workers, and for them while slots are emptied and chunks are found. */
 	for (unsigned i = 0; i < bricks->box->rank; i++)
 		tile *= SL_MIN(bricks->tile[i], bricks->box->count[i]);

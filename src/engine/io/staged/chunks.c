@@ -156,15 +156,6 @@ bool sl_chunk_next(struct sl_chunks *chunks, struct sl_chunk *out)
 	}
 }
 
-static size_t chunk_power_of_two(uint64_t least, uint64_t n)
-{
-	size_t power = least;
-
-	while (power < n)
-		power *= 2;
-	return power;
-}
-
 /* Bytes in the largest range, in all, and in all when packed, and the number of extents. */
 struct extent_sums {
 	uint64_t largest, total, packed, count;
@@ -227,10 +218,10 @@ static unsigned chunks_slots(const struct sl_chunks *chunks, const struct sl_lim
 static size_t chunks_slot_bytes(const struct sl_chunks *chunks, const struct sl_limits *limits,
                                 const struct extent_sums *m, unsigned slots, size_t half)
 {
-	size_t slot = chunk_power_of_two(4096, limits->piece_bytes);
+	size_t slot = sl_slot_power_of_two(limits->piece_bytes);
 
 	if (m->largest < chunks->direct_bytes)
-		return SL_MIN(chunk_power_of_two(4096, m->packed), slot);
+		return SL_MIN(sl_slot_power_of_two(m->packed), slot);
 	if (slots == MANY_SLOTS && limits->remote)
 		return slot;
 	while (slot < LARGEST_AUTO && m->total / slot >= 2 * slots)
@@ -254,7 +245,7 @@ int sl_chunks_plan(struct sl_chunks *chunks, const struct sl_limits *limits,
 		slot = sl_bricks_plan(chunks->bricks, m.total, settings, half,
 		                      chunks->on_stream ? MANY_CHUNKS : UINT_MAX, &most);
 	} else if (chunks->whole) {
-		slot = chunk_power_of_two(4096, m.largest);
+		slot = sl_slot_power_of_two(m.largest);
 		if (slot > half)
 			return sl_fail(
 				-ENOTSUP,
@@ -265,14 +256,14 @@ int sl_chunks_plan(struct sl_chunks *chunks, const struct sl_limits *limits,
 	} else if (settings->slot_bytes) {
 		slot = settings->slot_bytes;
 		if (m.largest < chunks->direct_bytes)
-			slot = SL_MIN(slot, chunk_power_of_two(4096, m.packed));
+			slot = SL_MIN(slot, sl_slot_power_of_two(m.packed));
 	} else {
 		slot = chunks_slot_bytes(chunks, limits, &m, most, half);
 	}
 	while (!settings->slot_bytes && slot > 4096 && slot > half)
 		slot /= 2;
 	chunks->slot_bytes = slot;
-	most = SL_MIN(most, SL_MAX(half / chunk_power_of_two(4096, slot), 1));
+	most = SL_MIN(most, SL_MAX(half / sl_slot_power_of_two(slot), 1));
 	*slots = SL_MAX(chunks_count(chunks, most), 1);
 	return 0;
 }

@@ -55,6 +55,8 @@ struct sl_span {
  * or -ENOTSUP with a sentence. */
 int sl_chunks_plan(struct sl_chunks *chunks, const struct sl_limits *limits,
                    const struct sl_settings *settings, size_t half, unsigned *slots);
+/* The shortest slot for so many bytes. */
+size_t sl_slot_power_of_two(uint64_t n);
 /* Take the next chunk, or the next span or range of a chunk, and use it up. False past the last. */
 bool sl_chunk_next(struct sl_chunks *chunks, struct sl_chunk *out);
 bool sl_span_next(const struct sl_chunks *chunks, struct sl_chunk *chunk, struct sl_span *out);
