@@ -65,6 +65,17 @@ static void haul_done(struct sl_piece *piece)
 	free(haul);
 }
 
+/* Ends the piece if nobody wants a tile of it. */
+static void haul_give_up_locked(struct sl_haul *haul)
+{
+	for (size_t i = 0; i < haul->count; i++)
+		if (!sl_tile_is_unwanted_locked(haul->tiles[i]))
+			return;
+	for (size_t i = 0; i < haul->count; i++)
+		sl_tile_give_up_locked(haul->tiles[i]);
+	atomic_store_explicit(&haul->piece->cancelled, true, memory_order_relaxed);
+}
+
 static void haul_submit(struct sl_haul *haul)
 {
 	struct sl_array *array = haul->array;
@@ -234,12 +245,6 @@ void sl_hauls_submit(struct sl_array *array, struct sl_tile **tiles, size_t coun
 
 void sl_hauls_cancel_locked(struct sl_array *array)
 {
-	sl_list_each_of (haul, &array->locked.hauls, struct sl_haul, link) {
-		bool wanted = false;
-
-		for (size_t i = 0; i < haul->count; i++)
-			wanted = wanted || !sl_tile_is_unwanted_locked(haul->tiles[i]);
-		if (!wanted)
-			atomic_store_explicit(&haul->piece->cancelled, true, memory_order_relaxed);
-	}
+	sl_list_each_of (haul, &array->locked.hauls, struct sl_haul, link)
+		haul_give_up_locked(haul);
 }
