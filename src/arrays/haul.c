@@ -93,6 +93,8 @@ static void haul_submit(struct sl_haul *haul)
 	piece->op = (struct sluice_op *)haul;
 	sl_mutex_lock(&array->mutex);
 	sl_list_append(&array->locked.hauls, &haul->link);
+	/* A cancel from now on finds it; one before may have come behind the look at its tiles. */
+	haul_give_up_locked(haul);
 	sl_mutex_unlock(&array->mutex);
 	array->inner->ops->submit(array->inner, piece);
 }
