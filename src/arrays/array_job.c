@@ -360,7 +360,7 @@ void sl_array_cancel(struct sl_backend *backend)
 
 	sl_mutex_lock(&array->mutex);
 	sl_list_each_of (tile, &array->locked.moving, struct sl_tile, link)
-		if (sl_tile_is_unwanted_locked(tile))
+		if (sl_tile_give_up_locked(tile))
 			atomic_store_explicit(&tile->piece->cancelled, true, memory_order_relaxed);
 	sl_hauls_cancel_locked(array);
 	sl_mutex_unlock(&array->mutex);

@@ -225,8 +225,10 @@ void sl_virtual_begin(struct sl_array *array, struct sl_job *job);
 /* Whether no part before has the same source. */
 bool sl_virtual_first(const struct sl_array *array, size_t part);
 
-/* Whether any job wants it. With the array's mutex. */
+/* Whether no job wants it. With the array's mutex. */
 bool sl_tile_is_unwanted_locked(const struct sl_tile *tile);
+/* The same; then no job finds the tile any more, and it may end with -ECANCELED. */
+bool sl_tile_give_up_locked(struct sl_tile *tile);
 /* Whether the tile has stored bytes, which have to be read. */
 bool sl_tile_is_stored(struct sl_tile *tile);
 

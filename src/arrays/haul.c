@@ -65,6 +65,17 @@ static void haul_done(struct sl_piece *piece)
 	free(haul);
 }
 
+/* Ends the piece if nobody wants a tile of it. */
+static void haul_give_up_locked(struct sl_haul *haul)
+{
+	for (size_t i = 0; i < haul->count; i++)
+		if (!sl_tile_is_unwanted_locked(haul->tiles[i]))
+			return;
+	for (size_t i = 0; i < haul->count; i++)
+		sl_tile_give_up_locked(haul->tiles[i]);
+	atomic_store_explicit(&haul->piece->cancelled, true, memory_order_relaxed);
+}
+
 static void haul_submit(struct sl_haul *haul)
 {
 	struct sl_array *array = haul->array;
@@ -82,6 +93,8 @@ static void haul_submit(struct sl_haul *haul)
 	piece->op = (struct sluice_op *)haul;
 	sl_mutex_lock(&array->mutex);
 	sl_list_append(&array->locked.hauls, &haul->link);
+	/* A cancel from now on finds it; one before may have come behind the look at its tiles. */
+	haul_give_up_locked(haul);
 	sl_mutex_unlock(&array->mutex);
 	array->inner->ops->submit(array->inner, piece);
 }
@@ -234,12 +247,6 @@ void sl_hauls_submit(struct sl_array *array, struct sl_tile **tiles, size_t coun
 
 void sl_hauls_cancel_locked(struct sl_array *array)
 {
-	sl_list_each_of (haul, &array->locked.hauls, struct sl_haul, link) {
-		bool wanted = false;
-
-		for (size_t i = 0; i < haul->count; i++)
-			wanted = wanted || !sl_tile_is_unwanted_locked(haul->tiles[i]);
-		if (!wanted)
-			atomic_store_explicit(&haul->piece->cancelled, true, memory_order_relaxed);
-	}
+	sl_list_each_of (haul, &array->locked.hauls, struct sl_haul, link)
+		haul_give_up_locked(haul);
 }

@@ -154,6 +154,15 @@ bool sl_tile_is_unwanted_locked(const struct sl_tile *tile)
 	return true;
 }
 
+bool sl_tile_give_up_locked(struct sl_tile *tile)
+{
+	if (!sl_tile_is_unwanted_locked(tile))
+		return false;
+	if (sl_list_linked(&tile->bucket))
+		sl_list_remove(&tile->bucket);
+	return true;
+}
+
 static bool tile_unwanted(struct sl_tile *tile)
 {
 	struct sl_array *array = tile->array;
@@ -163,7 +172,7 @@ static bool tile_unwanted(struct sl_tile *tile)
 		return sl_job_stopped(
 			SL_CONTAINER(tile->portions.next, struct sl_portion, link)->job);
 	sl_mutex_lock(&array->mutex);
-	unwanted = sl_tile_is_unwanted_locked(tile);
+	unwanted = sl_tile_give_up_locked(tile);
 	sl_mutex_unlock(&array->mutex);
 	return unwanted;
 }

@@ -390,6 +390,37 @@ FIXTURE_TEST(a_cancel_ends_a_look_at_the_index)
 	dataset_clear(&d);
 }
 
+/* Chunks on their way for a read that is cancelled, which the next read wants. */
+FIXTURE_TEST(a_cancel_ends_no_other_read)
+{
+	enum { CHUNKS = 40, DEEP = 100, WIDE = 300 };
+	const hsize_t shape[] = {CHUNKS * DEEP, WIDE}, chunk[] = {DEEP, WIDE};
+	const size_t bytes = DEEP * WIDE * sizeof(int);
+	const char *path = scratch(f, "u.h5");
+	hid_t file = remote_create(path, false);
+	struct dataset d = remote_write(file, shape, chunk, NULL, 1, 4309);
+	struct buffer b = buffer_new(d.bytes, 0);
+	sluice_file *opened;
+	sluice_op *first, *second;
+
+	H5Fclose(file);
+	opened = dataset_open(f->ctx, faulty_uri(path, "latency=40"), "u");
+	assert_read(opened, b.data, d.bytes, 0);
+	for (size_t i = CHUNKS / 4; i < CHUNKS; i++) {
+		assert_ok(sluice_read(opened, b.data, bytes / 2, i * bytes, &first));
+		sleep_ms(10);
+		assert_ok(sluice_cancel(first));
+		assert_ok(sluice_read(opened, b.data + bytes, bytes, i * bytes, &second));
+		assert_moves(second, bytes);
+		assert_bytes(b.data + bytes, d.model + i * bytes, bytes);
+		sluice_wait(first, -1);
+		sluice_op_free(first);
+	}
+	assert_ok(sluice_close(opened));
+	buffer_free(&b);
+	dataset_clear(&d);
+}
+
 static int count_found(void *user, const struct sluice_array_info *info)
 {
 	char *listed = user;
