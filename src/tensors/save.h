@@ -66,7 +66,6 @@ int sl_save_plan_make(const char *uri, const struct sluice_collection_tensor *te
 void sl_save_plan_clear(struct sl_save_plan *plan);
 
 /*
-/*
  * Waits for an operation, which is cancelled soon after *stop is set, and frees it; *moved follows
  * its bytes, if not NULL. Returns these, or an error with a sentence.
  */
