@@ -113,8 +113,7 @@ void sl_walk_begin(struct sl_walk *walk, const struct sl_array *array, const str
 /* Takes the next box, from `low` to `high`: bytes side by side in memory. */
 bool sl_walk_box(struct sl_walk *walk);
 /* Makes a walk in the source for the box's share in a part. Returns the bytes; 0: nothing. */
-uint64_t sl_walk_part(const struct sl_walk *walk, const struct sl_h5_part *part,
-                      const struct sl_array *source, struct sl_walk *out);
+uint64_t sl_walk_part(const struct sl_walk *walk, size_t number, struct sl_walk *out);
 /* Writes the fill value to the box, if it has more bytes than those. */
 void sl_walk_fill(const struct sl_walk *walk, uint64_t bytes);
 /* Writes the next tile, as the place of its first element, and its portion. False: that was all. */

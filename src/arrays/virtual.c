@@ -42,41 +42,32 @@ static void part_done(struct sl_piece *piece)
 /* Starts the parts of the walk's box. Returns 0 or -ENOMEM. */
 static int virtual_begin_box(struct sl_array *array, struct sl_job *whole)
 {
-	struct sl_list parts = SL_LIST_INIT(parts);
-	uint64_t bytes = 0, here;
+	uint64_t bytes = 0;
 	struct sl_walk walk;
-	int rc = 0;
 
-	for (size_t i = 0; !rc && i < array->h5.of.part_count; i++) {
-		struct sl_array *source = array->sources[i];
+	for (size_t i = 0; i < array->h5.of.part_count; i++)
+		bytes += sl_walk_part(&whole->walk, i, &walk);
+	sl_walk_fill(&whole->walk, bytes);
+	/* A source may have grown meanwhile, and gives more than is filled. */
+	for (size_t i = 0; i < array->h5.of.part_count; i++) {
 		struct sl_job *job;
 
-		here = source ? sl_walk_part(&whole->walk, &array->h5.of.parts[i], source, &walk)
-		              : 0;
-		if (!here)
+		if (!sl_walk_part(&whole->walk, i, &walk))
 			continue;
 		job = calloc(1, sizeof(*job));
-		if (!job) {
-			rc = -ENOMEM;
-			break;
-		}
+		if (!job)
+			return -ENOMEM;
 		job->pending = 1;
 		job->whole = whole;
 		job->walk = walk;
-		job->base.backend = &source->base;
+		job->base.backend = &array->sources[i]->base;
 		job->base.done = part_done;
-		sl_list_append(&parts, &job->link);
-		bytes += here;
-	}
-	sl_walk_fill(&whole->walk, bytes);
-	sl_list_each_of (job, &parts, struct sl_job, link) {
-		sl_list_remove(&job->link);
 		sl_mutex_lock(&array->mutex);
 		whole->pending++;
 		sl_mutex_unlock(&array->mutex);
-		sl_job_start(SL_CONTAINER(job->base.backend, struct sl_array, base), job);
+		sl_job_start(array->sources[i], job);
 	}
-	return rc;
+	return 0;
 }
 
 void sl_virtual_begin(struct sl_array *array, struct sl_job *job)

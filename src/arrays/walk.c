@@ -70,16 +70,17 @@ bool sl_walk_box(struct sl_walk *walk)
 	return true;
 }
 
-uint64_t sl_walk_part(const struct sl_walk *walk, const struct sl_h5_part *part,
-                      const struct sl_array *source, struct sl_walk *out)
+uint64_t sl_walk_part(const struct sl_walk *walk, size_t number, struct sl_walk *out)
 {
+	const struct sl_h5_part *part = &walk->array->h5.of.parts[number];
+	const struct sl_array *source = walk->array->sources[number];
 	unsigned rank = walk->array->dimensions - 1;
-	uint64_t bytes = 1;
+	uint64_t bytes = !!source;
 
 	*out = *walk;
 	out->array = source;
 	out->at = out->end;
-	for (unsigned i = 0; i <= rank; i++) {
+	for (unsigned i = 0; bytes && i <= rank; i++) {
 		uint64_t start = i && i < rank ? part->start[i] : 0;
 		uint64_t count = !i         ? atomic_load(&source->length)
 		                 : i < rank ? part->count[i]
@@ -87,10 +88,8 @@ uint64_t sl_walk_part(const struct sl_walk *walk, const struct sl_h5_part *part,
 
 		out->low[i] = SL_MAX(walk->low[i], start);
 		out->high[i] = SL_MIN(walk->high[i], start + count);
-		if (out->low[i] >= out->high[i])
-			return 0;
 		out->next[i] = out->low[i] - out->low[i] % source->tile[i];
-		bytes *= out->high[i] - out->low[i];
+		bytes *= out->high[i] - SL_MIN(out->low[i], out->high[i]);
 	}
 	return bytes;
 }

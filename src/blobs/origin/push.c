@@ -172,8 +172,9 @@ int sluice_blob_delete_from(sluice_store *store, const struct sluice_origin *ori
 		return rc;
 	/* First, so that no process fetches it in between. */
 	rc = sluice_remove(o.given.ctx, o.uri, &o.open, NULL);
-	if (!rc)
-		rc = sluice_blob_delete(store, name);
 	free(o.uri);
+	if (rc)
+		return rc;
+	rc = sluice_blob_delete(store, name);
 	return rc == -ENOENT ? 0 : rc;
 }
