@@ -545,6 +545,8 @@ struct sluice_origin {
  *                that it takes
  *   -ESTALE      the object changed during each of four reads
  *   -ETIMEDOUT   another process has not ended in time
+ *   -EEXIST      a sealed blob has the name that the process that reads would reserve,
+ *                .sluice/fetch/ and the name
  *   -EPROTO      the object has no ETag, or no known length
  *   -EINVAL      the URI is no origin, or there is one and ctx is NULL
  * After an error nothing is left.

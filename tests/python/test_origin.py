@@ -320,6 +320,30 @@ def test_a_model_that_is_replaced_as_soon_as_it_is_there_is_not_missed(server, d
     thread.join(60)
 
 
+def test_a_blob_that_has_the_name_of_a_reservation_is_named(server, daemon, at, store, context):
+    server.put_model("m", 1)
+    store.put(".sluice/fetch/m", b"x").release()
+    with pytest.raises(FileExistsError, match="'.sluice/fetch/m' is a blob"):
+        sluice.attach("m", 10, origin=ORIGIN, **at)
+    store.delete(".sluice/fetch/m")
+    sluice.attach("m", 10, origin=ORIGIN, **at).close()
+    server.put_model("m", 2)
+    uri = f"store://.sluice/fetch/m?socket={urllib.parse.quote(daemon.path)}"
+    lease, found = sluice.open(uri, "x", expected_size=1, context=context), []
+
+    def run():
+        with pytest.raises(FileExistsError, match="'.sluice/fetch/m' is a blob"):
+            store.refresh("m", context=context)
+        found.append(True)
+    thread = threading.Thread(target=run, daemon=True)  # it had no end
+    thread.start()
+    time.sleep(0.2)
+    lease.write(b"x", 0)
+    lease.close()
+    thread.join(10)
+    assert found
+
+
 def test_what_does_not_fit_is_refused_before_a_byte(server, at, store):
     server.put_model("large", 1, 20_000_000)
     with pytest.raises(OSError, match="'large' needs 1[0-9]{8} bytes: .*") as failed:

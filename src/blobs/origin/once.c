@@ -124,12 +124,14 @@ static int fetch_take(sluice_watch *watch, const char *name)
 	return rc == -EAGAIN ? found : rc;
 }
 
-/* Waits for an event with the lease or the name. */
+/* Waits for an event with the lease or the name; begins to watch them at its first call. */
 static int fetch_wait(struct fetch *f)
 {
 	struct pollfd fds[2];
 	int rc = 0;
 
+	if (!f->watches[1])
+		return fetch_watch(f);
 	while (!rc) {
 		int64_t left = (f->deadline - sl_now() + 999999) / 1000000;
 
@@ -148,6 +150,18 @@ static int fetch_wait(struct fetch *f)
 		}
 	}
 	return SL_MIN(rc, 0);
+}
+
+/* Waits for the process that has the lease, and fails if the lease is a blob, which no end frees. */
+static int fetch_await_leader(struct fetch *f)
+{
+	struct sluice_blob_info info = {.size = sizeof(info)};
+	int rc = sluice_blob_stat(f->o.store, f->lease, &info);
+
+	if (!rc && info.state != SLUICE_BLOB_IS_CREATED)
+		return sl_fail(-EEXIST, "'%s' is a blob, and would be reserved to fetch '%s'",
+		               f->lease, f->o.name);
+	return rc == -ENOENT ? 0 : rc ? rc : fetch_wait(f);
 }
 
 /* -------------------------------------------------------------------------------------- lead */
@@ -189,7 +203,7 @@ static int fetch_await_maker(struct fetch *f)
 
 	while (!rc && !(rc = sluice_blob_stat(f->o.store, f->o.name, &info)) &&
 	       info.state == SLUICE_BLOB_IS_CREATED)
-		rc = f->watches[1] ? fetch_wait(f) : fetch_watch(f);
+		rc = fetch_wait(f);
 	return rc == -ENOENT ? 0 : rc;
 }
 
@@ -243,7 +257,7 @@ static int fetch_once(struct fetch *f)
 			break;
 		}
 		if (rc == -EEXIST)
-			rc = f->watches[1] ? fetch_wait(f) : fetch_watch(f);
+			rc = fetch_await_leader(f);
 		if (rc)
 			break;
 		rc = fetch_look(f, 0);
