@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "arrays/arrays_internal.h"
+#include "io/io.h"
 #include "local/local.h"
 
 /* Bytes side by side that are a tile where there are no chunks. */
@@ -197,6 +198,9 @@ static int array_open_remote(struct sl_array *array, const struct sl_uri *uri,
 		rc = sl_h5_blocks_new(array->inner, uri->path, &array->blocks);
 	if (rc)
 		return rc;
+	rc = sl_context_get_opens(sl_context_of(array->core), &array->looks);
+	if (rc)
+		return rc;
 	array->inner_limits = array->blocks->limits;
 	array->path = strdup(array->blocks->name);
 	return array->path ? 0 : sl_fail(-ENOMEM, "no memory");
@@ -291,6 +295,7 @@ static int array_open_part(struct sl_core *core, const struct sl_uri *uri,
 	array->core = core;
 	array->step.run = sl_array_step;
 	array->fd = -1;
+	array->looks = core->waiting;
 	sl_mutex_init(&array->h5.mutex);
 	rc = strcmp(uri->scheme, "file") ? array_open_remote(array, uri, options)
 	                                 : array_open_file(array, uri, options);

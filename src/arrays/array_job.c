@@ -5,7 +5,8 @@
  * The steps of a job look tiles up, many at a time, as long as there is room; when tiles end, jobs
  * that wait go on.
  *
- * Threads: one of core->waiting takes the steps of all jobs of an array, for lookups have a lock.
+ * Threads: one takes the steps of all jobs of an array, for lookups have a lock: of core->waiting,
+ * or, as servers are asked with keys that a task there may have to fetch, of the pool of opens.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -31,6 +31,7 @@ struct sl_array {
 	struct sl_core *core;
 	struct sl_task step;
 	struct sl_pool *pool;        /* for reads and filters */
+	struct sl_pool *looks;       /* for steps, which of a remote file wait for its server */
 	struct sl_backend *inner;    /* the file */
 	struct sl_h5_blocks *blocks; /* of a remote file, which own the inner backend; or NULL */
 	struct sl_limits inner_limits;

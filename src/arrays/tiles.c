@@ -73,7 +73,7 @@ void sl_jobs_resume_locked(struct sl_array *array, unsigned part)
 	    sl_tiles_full_locked(array, part))
 		return;
 	array->locked.stepping = true;
-	sl_pool_submit(array->core->waiting, &array->step);
+	sl_pool_submit(array->looks, &array->step);
 }
 
 /* --------------------------------------------------------------------------------- end of tiles */

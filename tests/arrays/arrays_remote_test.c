@@ -390,6 +390,36 @@ FIXTURE_TEST(a_cancel_ends_a_look_at_the_index)
 	dataset_clear(&d);
 }
 
+/* Keys for requests come by the threads that wait for storage. */
+FIXTURE_TEST(looks_at_servers_take_no_thread_from_keys)
+{
+	enum { FILES = 4 };
+	const hsize_t shape[] = {20000, 2}, chunk[] = {1, 2};
+	const char *path = scratch(f, "tree.h5");
+	hid_t file = remote_create(path, false);
+	struct dataset d = remote_write(file, shape, chunk, NULL, 0, 4310);
+	struct buffer b = buffer_new(d.bytes, 0);
+	sluice_file *opened[FILES];
+	sluice_op *op[FILES];
+
+	H5Fclose(file);
+	for (int i = 0; i < FILES; i++) {
+		opened[i] = dataset_open(f->ctx, faulty_uri(path, "fault=stall:0&skip=2"), "u");
+		assert_ok(sluice_read(opened[i], b.data, d.bytes, 0, &op[i]));
+	}
+	sleep_ms(200);
+	assert_int_equal(count_threads_named("sluice-open"), FILES);
+	assert_int_equal(count_threads_named("sluice-wait"), 1);
+	for (int i = 0; i < FILES; i++) {
+		assert_ok(sluice_cancel(op[i]));
+		assert_int_equal(sluice_wait(op[i], -1), -ECANCELED);
+		sluice_op_free(op[i]);
+		sluice_close(opened[i]);
+	}
+	buffer_free(&b);
+	dataset_clear(&d);
+}
+
 /* Chunks on their way for a read that is cancelled, which the next read wants. */
 FIXTURE_TEST(a_cancel_ends_no_other_read)
 {

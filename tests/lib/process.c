@@ -100,7 +100,7 @@ static void thread_name(const char *tid, char *name, size_t size)
  * Those whose name begins so, or, of all others, those that are the process's own. All of sluice's have names;
  * those without one, which have the program's, are of libraries.
  */
-static size_t count_tasks(const char *prefix)
+size_t count_threads_named(const char *prefix)
 {
 	DIR *d = opendir("/proc/self/task");
 	char self[32], own[32];
@@ -127,12 +127,7 @@ static size_t count_tasks(const char *prefix)
 
 size_t count_threads(void)
 {
-	return count_tasks(NULL);
-}
-
-size_t count_kernel_threads(void)
-{
-	return count_tasks("iou-");
+	return count_threads_named(NULL);
 }
 
 static void print_each(const char *directory, const char *what,

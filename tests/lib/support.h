@@ -191,7 +191,8 @@ size_t directory_entries(const char *dir);
 size_t count_descriptors(void);
 /* Threads of this process, less those that the kernel made for io_uring and the driver of a GPU. */
 size_t count_threads(void);
-size_t count_kernel_threads(void);
+/* Those whose name begins so, "iou-" for the kernel's; NULL: as above. */
+size_t count_threads_named(const char *prefix);
 /* What the process has of both, by name. */
 void print_belongings(void);
 /* Processor time of threads that the driver of a GPU made. */

@@ -96,7 +96,7 @@ static void check_threads(const struct fixture *f)
 	for (i = 0; i < 200 && count_threads() - f->threads > expected + waiting; i++)
 		sleep_ms(5);
 	assert_in_range(count_threads() - f->threads, expected, expected + waiting);
-	assert_in_range(count_kernel_threads(), 0, 64);
+	assert_in_range(count_threads_named("iou-"), 0, 64);
 }
 
 /* Submits all of them while the gate is closed, so that all are in flight at the same time. */

@@ -132,18 +132,26 @@ static void open_run_task(struct sl_task *task)
 	open_end(open, true);
 }
 
-static int open_submit(struct sl_open *open, int stage)
+int sl_context_get_opens(struct sluice_context *ctx, struct sl_pool **out)
 {
-	struct sluice_context *ctx = open->op->ctx;
 	int rc = 0;
 
-	open->stage = stage;
 	sl_mutex_lock(&ctx->opens.mutex);
 	if (!ctx->opens.pool)
 		rc = sl_pool_start("sluice-open", 1, OPENS_MOST, &ctx->opens.pool);
-	if (!rc)
-		sl_pool_submit(ctx->opens.pool, &open->task);
+	*out = ctx->opens.pool;
 	sl_mutex_unlock(&ctx->opens.mutex);
+	return rc;
+}
+
+static int open_submit(struct sl_open *open, int stage)
+{
+	struct sl_pool *pool;
+	int rc = sl_context_get_opens(open->op->ctx, &pool);
+
+	open->stage = stage;
+	if (!rc)
+		sl_pool_submit(pool, &open->task);
 	return rc;
 }
 
