@@ -81,7 +81,8 @@ static int load_copy_stretch(struct sluice_tensor_load *load, size_t stretch)
 		const struct sl_tensor_target *from = &targets[targets[i].source];
 		int device = targets[i].device < 0 ? from->device : targets[i].device;
 
-		if (targets[i].source == i || targets[i].gathered || from->stretch != stretch)
+		if (targets[i].source == i || targets[i].gathered || from->stretch != stretch ||
+		    targets[i].to == from->to)
 			continue;
 		if (atomic_load(&load->stop))
 			rc = sl_fail(-ECANCELED, "the load was cancelled");
