@@ -291,7 +291,7 @@ def load(
     headers: Mapping[str, str] | Sequence[str] | None = None,
     context: _context.Context | None = None,
 ) -> dict[str, Any]: ...
-def load(
+def load(  # type: ignore[misc]
     files: Path | Sequence[Path],
     device: Any = "cpu",
     *,
@@ -445,27 +445,28 @@ def load_into(
     if stream is not None and not of.one:
         raise ValueError("stream= is for one device; a load for several ranks is awaited")
     opened = _Files(files, context, headers)
-    chosen = [_names_into(some, opened, strict, tied) for some in of.given.values()]
-    names = [name for name in opened.entries if any(name in some for some in chosen)]
-    wants, number = [], None if stream is None else 0
-    for view, some, into in zip(of.views(opened, names), chosen, of.given.values(), strict=True):
-        for name in some:
-            _check_alike(name, into[name], view.entries[name])
-            wants.append((view.entries[name][0], view.ranges.get(name), into[name]))
-            number = None if number is None else max(number, _stream.find(into[name], stream))
+    known = [name for name in opened.entries if strict or any(name in some for some in of.given.values())]
+    wants, names, number = [], set(), None if stream is None else 0
+    for view, some in zip(of.views(opened, known), of.given.values(), strict=True):
+        for name in _match(some, view.entries, strict, tied):
+            names.add(name)
+            wants.append((view.entries[name][0], view.ranges.get(name), some[name]))
+            number = None if number is None else max(number, _stream.find(some[name], stream))
     _finish([_core.Load(opened.core, wants, None, number, opened.digests(verify))], stream is not None)
-    return names
+    return [name for name in opened.entries if name in names]
 
 
-def _names_into(tensors: Mapping[str, Any], opened: _Files, strict: bool, tied: bool) -> dict[str, None]:
-    """The names of tensors that are read into memory that is there."""
-    names = dict.fromkeys(name for name in opened.entries if name in tensors)
-    odd = sorted(set(opened.entries) ^ set(tensors)) if strict else []
+def _match(tensors: Mapping[str, Any], entries: Mapping[str, Any], strict: bool, tied: bool) -> list[str]:
+    """The names on both sides, if the tensors are alike."""
+    names = [name for name in entries if name in tensors]
+    odd = sorted(set(entries) ^ set(tensors)) if strict else []
     if odd and tied:
         places = {_memory_of(tensors[name]) for name in names}
         odd = [name for name in odd if name not in tensors or _memory_of(tensors[name]) not in places]
     if odd:
         raise KeyError(f"{len(odd)} names are not both in the files and among the tensors: {', '.join(odd[:5])}")
+    for name in names:
+        _check_alike(name, tensors[name], entries[name])
     return names
 
 
