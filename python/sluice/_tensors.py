@@ -440,7 +440,7 @@ def load_into(
     >>> sluice.load_into({"a": array}, path + ".npz"), array
     (['a'], array([0, 1, 2]))
     """
-    by_rank = bool(tensors) and all(isinstance(key, int) for key in tensors)
+    by_rank = bool(tensors) and not any(isinstance(key, str) for key in tensors)
     of = _slices.Ranks(tensors, by_rank, slices, even, rank, ranks)
     if stream is not None and not of.one:
         raise ValueError("stream= is for one device; a load for several ranks is awaited")
