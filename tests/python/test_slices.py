@@ -205,11 +205,10 @@ def test_a_server_sends_what_ranks_need_once(counted, tmp_path, device_array):
         result = call()
         return counted.sent, result
 
-    count, found = sent(lambda: sluice.load(uri, dict.fromkeys(range(4), "cpu"), slices={"down": 1, "up": 0, "norm": 0},
-                                            framework="np"))
+    count, found = sent(lambda: sluice.load(uri, dict.fromkeys(range(4), "cpu"), slices=SLICES, framework="np"))
     assert least <= count < least * 1.1
     for rank in range(4):
-        same(found[rank], {name: of_rank(array, {"down": 1}.get(name, 0), rank, 4) for name, array in arrays.items()})
+        same(found[rank], {name: of_rank(array, SLICES.get(name), rank, 4) for name, array in arrays.items()})
     for (name, dimension), rank in itertools.product((("down", 1), ("up", 0), ("norm", 0)), (0, 3)):
         options = {"slices": {name: dimension}, "names": name, "framework": "np"}
         count, found = sent(functools.partial(sluice.load, uri, rank=rank, ranks=4, **options))
