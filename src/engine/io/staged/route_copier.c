@@ -51,6 +51,10 @@ static void copier_submit_locked(struct sl_slot_use *use, uint64_t bytes)
 {
 	struct sl_staged *staged = use->staged;
 
+	if (staged->fan_chunks) {
+		sl_fan_submit_locked(use, bytes);
+		return;
+	}
 	use->job.bytes = SL_MIN(bytes, staged->shape.slot_bytes);
 
 	use->walk = use->chunk;
@@ -116,6 +120,8 @@ static void copier_filled(struct sluice_op *op) SL_REQUIRES(&op->mutex)
 	struct sl_slot_use *use = &staged->uses[0];
 
 	sl_chunk_next(&chunks, &use->chunk);
+	if (staged->fan_chunks)
+		sl_fan_take_locked(staged, use);
 	copier_submit_locked(use, op->locked.moved);
 }
 
@@ -166,7 +172,7 @@ static struct sl_slot_use *copier_slot(struct sluice_op *op, uint64_t number)
 	for (unsigned i = 0; i < choices; i++) {
 		struct sl_slot_use *use = &staged->uses[(number + i) % staged->count];
 
-		if (use->ready)
+		if (use->ready && (!staged->fan_chunks || sl_fan_take_locked(staged, use)))
 			return use;
 	}
 	return NULL;
