@@ -89,7 +89,7 @@ static int load_copy_stretch(struct sluice_tensor_load *load, size_t stretch)
 		int device = targets[i].device < 0 ? from->device : targets[i].device;
 
 		if (targets[i].source == i || targets[i].gathered || targets[i].fanned ||
-		    from->stretch != stretch)
+		    from->stretch != stretch || targets[i].to == from->to)
 			continue;
 		if (atomic_load(&load->stop))
 			rc = sl_fail(-ECANCELED, "the load was cancelled");

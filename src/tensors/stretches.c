@@ -18,6 +18,10 @@
  * them. */
 #define GATHERED_LEAST 32768
 
+/* Of several slices of the same rows that are gathered: shorter runs, in rows not longer. */
+#define SHARED_RUN ((uint64_t)64 << 10)
+#define SHARED_ROW ((uint64_t)1 << 20)
+
 struct stretches_maker {
 	const struct sluice_tensor_plan *plan;
 	const struct sluice_tensor_memory *memory;
@@ -35,6 +39,31 @@ static bool stretches_gather(const struct sluice_tensor_plan *plan,
 	return runs >= GATHERED_LEAST;
 }
 
+/*
+ * Returns the end of the items from `first` on that are slices of the same rows, such as those of
+ * several ranks. *gathered: whether they are; not a single slice, long runs, or less bytes in them
+ * than between.
+ */
+static size_t stretches_rows_end(const struct sluice_tensor_plan *plan, size_t first,
+                                 bool *gathered)
+{
+	const struct sl_tensor_item *item = plan->order[first], *before = item;
+	uint64_t bytes = item->run, most = item->run, end = item->begin + item->run;
+	size_t i = first + 1;
+
+	for (; i < plan->count && sl_tensor_item_beside(item, plan->order[i]); i++) {
+		const struct sl_tensor_item *next = plan->order[i];
+
+		bytes += sl_tensor_item_same(before, next) ? 0 : next->run;
+		most = SL_MAX(most, next->run);
+		end = SL_MAX(end, next->begin + next->run);
+		before = next;
+	}
+	*gathered = bytes > item->run && bytes >= (end - item->begin) / 2 && most < SHARED_RUN &&
+	            item->stride / 8 <= SHARED_ROW;
+	return i;
+}
+
 /* Finds the device of each item, and its source. */
 static void stretches_find_targets(struct stretches_maker *maker,
                                    enum sl_tensor_stretches_kind kind)
@@ -42,7 +71,8 @@ static void stretches_find_targets(struct stretches_maker *maker,
 	struct sl_tensor_item *const *order = maker->plan->order;
 	struct sl_tensor_target *targets = maker->out->targets;
 	bool gather = stretches_gather(maker->plan, kind);
-	size_t source = 0;
+	bool shared = false;
+	size_t source = 0, end = 0;
 
 	for (size_t i = 0; i < maker->plan->count; i++) {
 		struct sl_tensor_target *target = &targets[i];
@@ -60,7 +90,10 @@ static void stretches_find_targets(struct stretches_maker *maker,
 		target->device = kind == SL_PARTS_BY_FILE ? 0 : sluice_device_of(target->to);
 		if (!sl_tensor_item_same(order[i], order[source]))
 			source = i;
-		target->gathered = gather && sl_tensor_item_narrow(order[i]);
+		if (i >= end)
+			end = stretches_rows_end(maker->plan, i, &shared);
+		target->gathered = (kind == SL_PARTS_COPIED && shared) ||
+		                   (gather && sl_tensor_item_narrow(order[i]));
 		if (target->gathered) {
 			target->source = source;
 			maker->out->gathered += source == i ? order[i]->bytes : 0;
@@ -68,7 +101,8 @@ static void stretches_find_targets(struct stretches_maker *maker,
 		}
 		if (source == i)
 			continue;
-		if (kind == SL_PARTS_COPIED && target->device != targets[source].device)
+		/* A second copy on the host is read: many threads read, and one would copy. */
+		if (kind == SL_PARTS_COPIED && (target->device >= 0 || targets[source].device >= 0))
 			target->source = source;
 	}
 }
@@ -174,7 +208,7 @@ static void stretch_fan(struct stretches_maker *maker, size_t first, size_t end,
 			begin = run;
 			run += maker->plan->order[i]->runs;
 		}
-		if (!targets[i].fanned)
+		if (!targets[i].fanned || targets[targets[i].source].stretch != number)
 			continue;
 		targets[i].fanned = stretch->also;
 		for (size_t k = begin; stretch->also && k < run; k++)

@@ -95,6 +95,9 @@ bool sl_tensor_item_same(const struct sl_tensor_item *a, const struct sl_tensor_
 /* Returns whether the item is narrow columns: many short runs, in rows of at most 16 KiB or two
  * runs. */
 bool sl_tensor_item_narrow(const struct sl_tensor_item *item);
+/* Returns whether both are columns of the same rows, and `item` begins in the first row of `first`.
+ */
+bool sl_tensor_item_beside(const struct sl_tensor_item *first, const struct sl_tensor_item *item);
 /* Writes an extent for each run of the item. to: the address of its first byte. */
 void sl_tensor_item_extents(const struct sl_tensor_item *item, char *to, struct sluice_extent *out);
 
