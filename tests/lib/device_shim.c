@@ -232,6 +232,14 @@ static bool chance(int choice, int always, int sometimes)
 	return choice == always || (choice == sometimes && draw(3));
 }
 
+/* A file in memory of a device has no fan-out; with cuFile a file would have a descriptor more. */
+static bool fans_out(void)
+{
+	const char *backend = row->config.backend;
+
+	return !row->on_device && !(backend && !strcmp(backend, "cufile"));
+}
+
 static struct shadow *shadow_new(sluice_file *file, const struct sluice_request *r, bool detached)
 {
 	/* Streams reach a blob on a device with that device's memory, and with so many extents at most. */
@@ -264,8 +272,7 @@ static struct shadow *shadow_new(sluice_file *file, const struct sluice_request 
 	}
 	s->length = at;
 	s->block = block_take(s->device, DEVICE_BLOCK, at);
-	/* A file in memory of a device has no fan-out. */
-	if (s->read && !s->on_stream && !row->on_device && !draw(4))
+	if (s->read && !s->on_stream && fans_out() && !draw(4))
 		s->further = block_take(!s->device, DEVICE_BLOCK, at);
 	return s;
 }
