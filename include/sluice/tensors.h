@@ -248,8 +248,8 @@ struct sluice_tensor_read_options {
  * for a device, unless in stream order or with digests. memory may be NULL if all tensors have
  * destinations. Until the load is over all destinations belong to sluice; the plan and the memory
  * must outlive it. In stream order it waits as sluice_read_on() does; all destinations are of one
- * device then. A whole member of an .npz file that comes into memory of the host has to have the CRC-32 of the
- * archive, else the load fails with -EBADMSG; not in stream order or with digests.
+ * device then. A whole member of an .npz file that comes into memory of the host has to have the
+ * CRC-32 of the archive, else the load fails with -EBADMSG; not in stream order or with digests.
  *
  * Returns 0, the errors of sluice_submit(), or
  *   -EINVAL   the memory is NULL or too small
