@@ -121,7 +121,9 @@ struct sl_tensor_stretch {
 	int device;
 	struct sluice_extent *extents; /* by offset; several may have the same bytes */
 	size_t count;
-	uint64_t bytes; /* of the extents */
+	uint64_t bytes;   /* of the extents */
+	void **also;      /* further memory of the extents, as that of a request, or NULL */
+	unsigned further; /* devices in it */
 };
 /* The destination of an item, in the order of the plan. */
 struct sl_tensor_target {
@@ -130,6 +132,7 @@ struct sl_tensor_target {
 	size_t source;  /* the item that is read: itself, or that from which it is copied */
 	size_t stretch; /* of the source; SIZE_MAX: none yet */
 	bool gathered;  /* by sl_tensor_gather(); in no stretch */
+	bool fanned;    /* it comes with its source: it is in the `also` of the stretch */
 };
 struct sl_tensor_stretches {
 	struct sl_tensor_stretch *stretches;
