@@ -29,7 +29,7 @@ class Ranks:
         self.given = {operator.index(key): value for key, value in given.items()} if by_rank else {rank or 0: given}
         self.all = operator.index(ranks) if ranks is not None else len(self.given)
         for key in self.given:
-            if not 0 <= key < self.all:
+            if not 0 <= key < self.all < 1 << 32:
                 raise ValueError(f"there is no rank {key} of {self.all}")
         if not self.given:
             raise ValueError("there are no ranks")

@@ -127,6 +127,7 @@ def test_what_cannot_be_sliced_is_named(tmp_path):
     refused("no rank 1 of 1", ranks=1)
     refused("no rank 0 of 0", "cpu", rank=0, ranks=0)
     refused("no rank 0 of -1", "cpu", rank=0, ranks=-1)
+    refused("no rank 1 of 4294967298", "cpu", rank=1, ranks=(1 << 32) + 2)
     refused("there are no ranks", {})
     refused("rank= and ranks= go together", "cpu", ranks=2)
     refused("rank= and ranks= go together", "cpu", rank=2)
