@@ -357,6 +357,60 @@ FIXTURE_TEST(a_cancel_ends_a_look_at_the_index)
 	dataset_clear(&d);
 }
 
+/* Of the file itself, and of HDF5's own bytes in it. */
+FIXTURE_TEST(a_cancel_ends_an_open)
+{
+	const hsize_t shape[] = {ROWS, COLUMNS}, chunk[] = {7, 11}, large = 400000;
+	const char *path = scratch(f, "u.h5");
+	hid_t file = file_create(path, false), space = H5Screate_simple(1, &large, NULL), set;
+	char *zeros = calloc(large, 1);
+	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
+	struct dataset d;
+
+	set = H5Dcreate2(file, "large", H5T_NATIVE_INT8, space, H5P_DEFAULT, H5P_DEFAULT,
+	                 H5P_DEFAULT);
+	H5Dwrite(set, H5T_NATIVE_INT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, zeros);
+	H5Dclose(set);
+	H5Sclose(space);
+	free(zeros);
+	for (int i = 0; i < 40; i++) {
+		char name[20];
+
+		snprintf(name, sizeof(name), "g%d", i);
+		H5Gclose(H5Gcreate2(file, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+	}
+	d = dataset_make(file, 2, shape, chunk, NULL, 1, 4311);
+	H5Fclose(file);
+	o.dataset = "u";
+	for (int skip = 0; skip < 3; skip++) {
+		char stall[60];
+		const char *uri;
+		double begun;
+		sluice_op *op;
+
+		snprintf(stall, sizeof(stall), "fault=stall:0&skip=%d", skip);
+		uri = faulty_uri(path, skip < 2 ? stall : "");
+		assert_ok(sluice_open_start(f->ctx, uri, &o, NULL, NULL, &op));
+		sleep_ms(200);
+		begun = seconds_now();
+		if (skip < 2) {
+			assert_ok(sluice_cancel(op));
+			assert_int_equal(sluice_wait(op, -1), -ECANCELED);
+			assert_true(seconds_now() - begun < 5);
+			assert_int_equal(asked(uri, "requests"), skip + 1);
+		} else {
+			sluice_file *opened;
+
+			assert_ok(sluice_wait(op, -1));
+			assert_ok(sluice_op_file(op, &opened));
+			remote_check(&d, opened, 1);
+		}
+		sluice_op_free(op);
+	}
+	assert_hdf5_is_well(f);
+	dataset_clear(&d);
+}
+
 /* Keys for requests come by the threads that wait for storage. */
 FIXTURE_TEST(looks_at_servers_take_no_thread_from_keys)
 {

@@ -19,6 +19,7 @@ static bool range_is_unwanted(const struct sl_http_request *request)
 	const struct sl_http_get *get = sl_http_get_of(request);
 
 	return atomic_load_explicit(&get->piece->cancelled, memory_order_relaxed) ||
+	       (get->piece->too && atomic_load_explicit(get->piece->too, memory_order_relaxed)) ||
 	       (get->instead &&
 	        atomic_load_explicit(&get->instead->cancelled, memory_order_relaxed)) ||
 	       (get->hedge && sl_http_hedge_is_won(get->hedge));
