@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 
+import ranges
 from peers import Failed, Sample, run
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -44,6 +45,7 @@ for name, options in ("far", {"codec": "deflate", "chunk": (16, 512)}), ("plain"
             u.append(base + numpy.float32(i))
 """
 PATTERNS = {"whole": 0, "column": 4, "all": 1}  # the step between frames
+CACHES = {"whole": (), "column": ("readahead", "blockcache", "all"), "all": ("all",)}  # of fsspec: others are slower there
 
 
 class Road:
@@ -53,24 +55,21 @@ class Road:
         relay = os.path.join(folder, "relay")
         if not os.path.exists(relay):
             run(["cc", "-O2", "-D_GNU_SOURCE", os.path.join(ROOT, "bench", "relay.c"), "-o", relay, "-lpthread"])
-        self.server = self.start(sys.executable, os.path.join(ROOT, "tests", "engine", "http", "servers.py"), folder)
-        said = self.server.stdout.readline()
-        if "nginx=" not in said:
-            raise Failed(f"the server did not start: {said}")
-        ports = dict(word.split("=", 1) for word in said.split())
-        self.relay = self.start(relay, ports["nginx"], str(milliseconds), "0", "0", "0", "1")
+        try:
+            self.server, uri = ranges.start_nginx(folder)
+        except ranges.Skipped as missing:
+            raise Failed(str(missing)) from None
+        self.relay = subprocess.Popen([relay, uri.rpartition(":")[2], str(milliseconds), "0", "0", "0", "1"],
+                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.uri = f"http://127.0.0.1:{self.relay.stdout.readline().strip()}"
-
-    @staticmethod
-    def start(*command):
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def __enter__(self):
         return self.uri
 
     def __exit__(self, *_):
-        for process in (self.relay, self.server):
-            process.communicate()
+        self.relay.communicate()
+        self.server.terminate()
+        self.server.wait()
 
 
 def measure(build, folder, peers, count, rounds, patterns, say):
@@ -107,7 +106,7 @@ def measure(build, folder, peers, count, rounds, patterns, say):
                     sides = {"sluice": lambda: raw("#/u"), "raw": raw}
                 if pattern == "all":
                     sides["cp"] = lambda pattern=pattern: copied(pattern)
-                for cache in ("readahead", "blockcache", "all") if peers else ():
+                for cache in CACHES[pattern] if peers else ():
                     sides[cache] = lambda cache=cache, pattern=pattern: by(cache, pattern, peers)
                 taken = {name: [] for name in sides}
                 for _ in range(rounds):

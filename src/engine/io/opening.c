@@ -125,8 +125,8 @@ static void open_run_task(struct sl_task *task)
 		return;
 	}
 	if (open->stage == OPEN_BEGINS && !atomic_load(&base->cancelled)) {
-		base->error = sl_file_open_backend(open->op->ctx, open->uri, &open->options, NULL,
-		                                   &base->backend);
+		base->error = sl_file_open_backend(open->op->ctx, open->uri, &open->options,
+		                                   base->backend ? base : NULL, &base->backend);
 		base->message = base->error ? strdup(sluice_last_message()) : NULL;
 	}
 	open_end(open, true);
@@ -159,7 +159,8 @@ static void open_done(struct sl_opening *base)
 {
 	struct sl_open *open = SL_CONTAINER(base, struct sl_open, base);
 
-	if (base->error == -EREMOTE) {
+	/* Or the file of a dataset is open. */
+	if (base->error == -EREMOTE || (!base->error && open->options.dataset)) {
 		free(base->message);
 		base->message = NULL;
 		base->error = open_submit(open, OPEN_BEGINS);
