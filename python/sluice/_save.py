@@ -116,6 +116,15 @@ def _snapshot(tensors: Mapping[str, Any], torch: Any) -> dict[str, Any]:
     return {name: first[key] for name, key in keys.items()}
 
 
+def _joined(streams: Mapping[str, int], torch: Any) -> Any:
+    """Return a stream that waits for the work that streams of several devices have now; the host does not."""
+    joined = torch.cuda.Stream(next(place for place in streams if place.startswith("cuda")))
+    for place in streams:
+        if place.startswith("cuda"):
+            joined.wait_stream(torch.cuda.current_stream(place))
+    return joined
+
+
 def save(tensors: Mapping[str, Any], uri: str | os.PathLike[str], *, metadata: Mapping[str, str] | None = None,
          stream: Any = None, snapshot: str | None = None, durable: bool = True, shard_bytes: int | str = "2 GiB",
          digests: str | os.PathLike[str] | None = None, shared: str = "alias", headers: Any = None,
@@ -155,7 +164,11 @@ def save(tensors: Mapping[str, Any], uri: str | os.PathLike[str], *, metadata: M
             on.enter_context(torch.cuda.stream(stream if isinstance(stream, torch.cuda.Stream) else
                                                torch.cuda.ExternalStream(_stream.number(stream))))
         rows, keep, streams = _store.rows((_snapshot(tensors, torch) if snapshot else tensors).items())
-        streams = _store.settle(streams) if stream is None else dict.fromkeys(streams, _stream.number(stream))
+        if stream is not None:
+            streams = dict.fromkeys(streams, _stream.number(stream))
+        elif len(streams) > 1 and torch is not None:
+            joined = _joined(streams, torch)  # kept until its event is recorded
+            streams = {str(joined.device): joined.cuda_stream}
     place, number = next(iter(streams.items()), ("cpu", None))
     core = _core.Save(context or _context.default(), os.fspath(uri), _context.header_lines(headers), rows, keep,
                       shard_bytes, pairs, shared == "alias", durable, digests is not None, place, number)
