@@ -47,7 +47,7 @@ stress:
 	@scripts/bootstrap check
 	@scripts/check stress wide
 
-# All that the machine allows, some minutes; BENCH_FLAGS="--long" takes hours. A page with plots: build/bench-page/page.md.
+# All that the machine allows, some minutes; BENCH_FLAGS="--long" takes hours.
 bench:
 	@scripts/bootstrap bench
 	@/usr/bin/python3 bench/all $(BENCH_FLAGS)
