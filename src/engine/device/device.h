@@ -260,8 +260,8 @@ static inline const char *sl_device_place(const struct sl_device *device)
 }
 /* Returns the device that owns the byte at this address, or NULL for host memory. */
 struct sl_device *sl_device_of_memory(const void *memory);
-/* Lets a device copy from another, or from itself, without a detour through host memory, and returns
- * true if that is possible. */
+/* Lets a device copy from another, or from itself, without a detour through host memory. Returns
+ * true if that is possible. Makes driver calls. */
 bool sl_device_reach(struct sl_device *device, struct sl_device *other);
 /*
  * Copies rows from memory of the host to the device, in the order of the stream; to, from: the

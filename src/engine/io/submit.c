@@ -260,9 +260,7 @@ static int route_awaited(struct sluice_op *op, const struct sluice_request *r,
 	if (rc || !memory)
 		return SL_MIN(rc, 0);
 	rc = sl_context_get_staging(op->ctx, memory, &staging);
-	if (!rc)
-		rc = sl_staged_new(op, staging, &sl_route_copier, NULL);
-	return rc || !op->fan ? rc : sl_fan_begin(op);
+	return rc ? rc : sl_staged_new(op, staging, &sl_route_copier, NULL);
 }
 
 static int route_on_stream(struct sluice_op *op, const struct sluice_request *r,

@@ -83,6 +83,11 @@ static void copier_fill_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
 	}
 }
 
+static int copier_make(struct sl_staged *staged)
+{
+	return staged->op->fan ? sl_fan_begin(staged->op) : 0;
+}
+
 static void copier_granted(struct sl_slot_waiter *waiter)
 {
 	struct sl_staged *staged = SL_CONTAINER(waiter, struct sl_staged, waiter);
@@ -190,6 +195,7 @@ static void copier_chunk_done(struct sluice_op *op, struct sl_slot_use *use) SL_
 
 const struct sl_route sl_route_copier = {
 	.has_memory = true,
+	.make = copier_make,
 	.start = copier_start,
 	.memory = copier_memory,
 	.filled = copier_filled,
