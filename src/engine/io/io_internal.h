@@ -91,7 +91,9 @@ struct sluice_context {
 
 	struct {
 		struct sl_mutex mutex;
-		struct sl_pool *pool SL_GUARDED_BY(&mutex); /* of opening.c, or NULL */
+		/* Of opening.c, or NULL. Opens and looks have their own: neither waits for the other. */
+		struct sl_pool *pool SL_GUARDED_BY(&mutex);
+		struct sl_pool *looks SL_GUARDED_BY(&mutex);
 	} opens;
 
 	struct sluice_queue done; /* for sluice_context_queue() */
