@@ -2,7 +2,8 @@
 """The rows "far" of bench/arrays: a dataset on nginx, near by and behind bench/relay.c, 20 ms away.
 
 320 frames of float32, 512 x 512, in chunks of 16 rows with shuffle and deflate, which sluice has written.
-"whole": all of such frames without a codec, in chunks of a frame; the limit is sluice bench of that file, as sluice is by sluice bench, too. "column": a row of every 4th
+"whole": all of such frames without a codec, in chunks of a frame; the limit is sluice bench
+of that file, as sluice is by sluice bench, too, each by the median of five passes of the open file. "column": a row of every 4th
 frame, which needs 80 of 10,240 chunks; "all": a column of all frames, which needs all. The others: h5py over fsspec with its caches,
 and for "all" a download of the file by sluice cp and a read of that. Each side is a process, and its seconds are those of
 opening and reading.
@@ -91,8 +92,8 @@ def measure(build, folder, peers, count, rounds, patterns, say):
                 return said[0]
 
             def raw(behind=""):
-                said = json.loads(run([program, "bench", "read", "--json", "--repeat", "1", file_of("whole") + behind])[0])
-                return said["seconds"][0]
+                said = json.loads(run([program, "bench", "read", "--json", "--repeat", "5", file_of("whole") + behind])[0])
+                return statistics.median(said["seconds"])
 
             def copied(pattern):
                 begun = time.perf_counter()

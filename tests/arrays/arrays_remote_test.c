@@ -31,6 +31,28 @@ static const char *faulty_uri(const char *path, const char *options)
 	return fault_uri("file=%s&%s", as_option(strrchr(linked, '/') + 1), options);
 }
 
+/* A dataset u whose header lies behind the first bytes, which come with the opening. */
+static struct dataset make_late(hid_t file)
+{
+	const hsize_t shape[] = {ROWS, COLUMNS}, chunk[] = {7, 11}, large = 400000;
+	hid_t space = H5Screate_simple(1, &large, NULL), set;
+	char *zeros = calloc(large, 1);
+
+	set = H5Dcreate2(file, "large", H5T_NATIVE_INT8, space, H5P_DEFAULT, H5P_DEFAULT,
+	                 H5P_DEFAULT);
+	H5Dwrite(set, H5T_NATIVE_INT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, zeros);
+	H5Dclose(set);
+	H5Sclose(space);
+	free(zeros);
+	for (int i = 0; i < 40; i++) {
+		char name[20];
+
+		snprintf(name, sizeof(name), "g%d", i);
+		H5Gclose(H5Gcreate2(file, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+	}
+	return dataset_make(file, 2, shape, chunk, NULL, 1, 4304);
+}
+
 static struct dataset remote_make(const char *path, bool latest, unsigned level)
 {
 	const hsize_t shape[] = {ROWS, COLUMNS}, chunk[] = {7, 11};
@@ -239,26 +261,10 @@ FIXTURE_TEST(a_server_that_does_wrong_is_an_error_and_hdf5_stays_well)
 		{"fault=reset:1000&skip=1&times=1", 0, 0},
 		{"change=2", -ESTALE, 0},
 	};
-	const hsize_t shape[] = {ROWS, COLUMNS}, chunk[] = {7, 11}, large = 400000;
 	char *path = strdup(scratch(f, "u.h5"));
-	hid_t file = file_create(path, false), space = H5Screate_simple(1, &large, NULL), set;
-	char *zeros = calloc(large, 1);
-	struct dataset d;
+	hid_t file = file_create(path, false);
+	struct dataset d = make_late(file);
 
-	/* The header of u lies behind the first bytes, which come with the opening. */
-	set = H5Dcreate2(file, "large", H5T_NATIVE_INT8, space, H5P_DEFAULT, H5P_DEFAULT,
-	                 H5P_DEFAULT);
-	H5Dwrite(set, H5T_NATIVE_INT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, zeros);
-	H5Dclose(set);
-	H5Sclose(space);
-	for (int i = 0; i < 40; i++) {
-		char name[20];
-
-		snprintf(name, sizeof(name), "g%d", i);
-		H5Gclose(H5Gcreate2(file, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
-	}
-	free(zeros);
-	d = dataset_make(file, 2, shape, chunk, NULL, 1, 4304);
 	H5Fclose(file);
 	for (size_t i = 0; i < COUNT_OF(wrongs); i++) {
 		const char *uri = faulty_uri(path, wrongs[i].options);
@@ -360,26 +366,11 @@ FIXTURE_TEST(a_cancel_ends_a_look_at_the_index)
 /* Of the file itself, and of HDF5's own bytes in it. */
 FIXTURE_TEST(a_cancel_ends_an_open)
 {
-	const hsize_t shape[] = {ROWS, COLUMNS}, chunk[] = {7, 11}, large = 400000;
 	const char *path = scratch(f, "u.h5");
-	hid_t file = file_create(path, false), space = H5Screate_simple(1, &large, NULL), set;
-	char *zeros = calloc(large, 1);
+	hid_t file = file_create(path, false);
 	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
-	struct dataset d;
+	struct dataset d = make_late(file);
 
-	set = H5Dcreate2(file, "large", H5T_NATIVE_INT8, space, H5P_DEFAULT, H5P_DEFAULT,
-	                 H5P_DEFAULT);
-	H5Dwrite(set, H5T_NATIVE_INT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, zeros);
-	H5Dclose(set);
-	H5Sclose(space);
-	free(zeros);
-	for (int i = 0; i < 40; i++) {
-		char name[20];
-
-		snprintf(name, sizeof(name), "g%d", i);
-		H5Gclose(H5Gcreate2(file, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
-	}
-	d = dataset_make(file, 2, shape, chunk, NULL, 1, 4311);
 	H5Fclose(file);
 	o.dataset = "u";
 	for (int skip = 0; skip < 3; skip++) {
@@ -429,7 +420,7 @@ FIXTURE_TEST(looks_at_servers_take_no_thread_from_keys)
 		assert_ok(sluice_read(opened[i], b.data, d.bytes, 0, &op[i]));
 	}
 	sleep_ms(200);
-	assert_int_equal(count_threads_named("sluice-open"), FILES);
+	assert_int_equal(count_threads_named("sluice-look"), FILES);
 	assert_int_equal(count_threads_named("sluice-wait"), 1);
 	for (int i = 0; i < FILES; i++) {
 		assert_ok(sluice_cancel(op[i]));
@@ -438,6 +429,38 @@ FIXTURE_TEST(looks_at_servers_take_no_thread_from_keys)
 		sluice_close(opened[i]);
 	}
 	buffer_free(&b);
+	dataset_clear(&d);
+}
+
+/* More than there are threads for opens. */
+FIXTURE_TEST(opens_that_stall_hold_up_no_look)
+{
+	enum { OPENS = 80 };
+	const char *path = scratch(f, "u.h5");
+	struct dataset d = remote_make(path, false, 1), tree;
+	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
+	hid_t file = file_create(scratch(f, "tree.h5"), false);
+	sluice_file *opened = dataset_open(f->ctx, remote_uri(path), "u");
+	const char *uri;
+	sluice_op *op[OPENS];
+	double begun;
+
+	tree = make_late(file);
+	H5Fclose(file);
+	o.dataset = "u";
+	uri = faulty_uri(scratch(f, "tree.h5"), "fault=stall:0&at=410000");
+	for (int i = 0; i < OPENS; i++)
+		assert_ok(sluice_open_start(f->ctx, uri, &o, NULL, NULL, &op[i]));
+	sleep_ms(500);
+	begun = seconds_now();
+	remote_check(&d, opened, 2);
+	assert_true(seconds_now() - begun < 5);
+	for (int i = 0; i < OPENS; i++) {
+		assert_ok(sluice_cancel(op[i]));
+		assert_int_equal(sluice_wait(op[i], -1), -ECANCELED);
+		sluice_op_free(op[i]);
+	}
+	dataset_clear(&tree);
 	dataset_clear(&d);
 }
 
