@@ -14,7 +14,6 @@ from typing import Any
 from . import _context, _core, _file, _store, _stream, _tensors
 from ._operation import Call
 
-_SMALL = 4 << 20  # tensors of a GPU that are copied by common kernels
 _running: set[Save] = set()  # that the end of the interpreter awaits
 
 
@@ -103,16 +102,16 @@ def _snapshot(tensors: Mapping[str, Any], torch: Any) -> dict[str, Any]:
         if not isinstance(key, tuple):
             if not isinstance(value, bytes):
                 first[key] = value.copy() if hasattr(value, "copy") else importlib.import_module("numpy").array(value)
-        elif value.is_cuda and value.nbytes <= _SMALL and value.is_contiguous() and not (value.is_conj() or value.is_neg()):
-            value, copy = value.detach(), torch.empty_like(value, requires_grad=False)
+        elif value.is_cuda and value.is_contiguous() and not (key[5] or key[6]):
             copies, values = groups.setdefault(key[1:3], ([], []))
-            copies.append(copy)
+            copies.append(torch.empty_like(value, requires_grad=False))
             values.append(value)
-            first[key] = copy
+            first[key] = copies[-1]
         else:
             first[key] = value.detach().clone(memory_format=torch.contiguous_format)
     for copies, values in groups.values():
-        torch._foreach_copy_(copies, values)  # few kernels for many tensors
+        with torch.no_grad():
+            torch._foreach_copy_(copies, values)  # few kernels for many tensors
     return {name: first[key] for name, key in keys.items()}
 
 
