@@ -282,7 +282,7 @@ static void all_pages_are_there_with(unsigned workers, bool old)
 		assert_int_equal(sl_pool_start("help", workers, workers, &pool), 0);
 	assert_ptr_not_equal(memory, MAP_FAILED);
 	assert_int_equal(pages_missing(memory, length), sl_whole_pages(length) / sl_page_size());
-	sl_staging_touch(memory, length, pool, workers);
+	sl_staging_touch(memory, length, false, pool, workers);
 	assert_int_equal(pages_missing(memory, length), 0);
 	assert_in_range(populated, 1, 100);
 	assert_int_equal(helped > 0, workers > 1);

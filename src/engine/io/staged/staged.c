@@ -129,6 +129,7 @@ int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, const struct
 		.whole = op->file->limits.whole,
 		.on_stream = route->on_stream,
 	};
+	bool seated = op->kind == SL_READ && route->has_memory && sl_slots_sit(staging, op->bytes);
 	struct sl_staged *staged;
 	unsigned slots = 1;
 	int64_t size = -1;
@@ -149,12 +150,15 @@ int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, const struct
 		                    sl_staging_largest(staging, half), &slots);
 	staged = rc ? NULL : staged_allocate(slots);
 	if (!staged) {
+		if (seated)
+			sl_slots_rise(staging);
 		free(chunks.bricks);
 		return rc ? rc : sl_fail(-ENOMEM, "no memory");
 	}
 	staged->op = op;
 	staged->route = route;
 	staged->staging = staging;
+	staged->seated = seated;
 	staged->stream = stream;
 	staged->shape = chunks;
 	staged->waiter = (struct sl_slot_waiter){
@@ -185,10 +189,18 @@ int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, const struct
 	return route->make ? route->make(staged) : 0;
 }
 
+static void staged_rise(struct sl_staged *staged)
+{
+	if (staged->seated)
+		sl_slots_rise(staged->staging);
+	staged->seated = false;
+}
+
 void sl_staged_free(struct sl_staged *staged)
 {
 	if (!staged)
 		return;
+	staged_rise(staged);
 	/* Memory that a lost device may still write is not freed. */
 	if (!staged->slots[0].lost)
 		free(staged->transfers);
@@ -217,6 +229,8 @@ void sl_staged_got(struct sluice_op *op, const struct sl_piece *piece)
 	if (!staged->route->has_memory)
 		return;
 	atomic_fetch_sub_explicit(&staged->expected, piece->length, memory_order_relaxed);
+	if (staged->seated)
+		sl_seats_look();
 	/* Bytes that went around the page cache are in no core's cache. */
 	sl_slots_got(staged->staging, piece->length, piece->data, piece->direct ? 0 : piece->moved);
 }
@@ -438,6 +452,7 @@ void sl_staged_end(struct sluice_op *op)
 		sl_commands_give(staged->staging, staged->locked.commands);
 	}
 	sl_slots_got(staged->staging, atomic_load(&staged->expected), NULL, 0);
+	staged_rise(staged);
 	/* The stream has run out: its words are written, and the device uses none of the slots. */
 	for (unsigned i = 0; i < staged->count; i++)
 		if (staged->locked.drained && !sl_staging_lost(staged->staging))
