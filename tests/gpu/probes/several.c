@@ -482,6 +482,7 @@ int main(int argc, char **argv)
 	size_t length = (size_t)(argc > 2 ? atoi(argv[2]) : 2048) * MIB;
 	double seconds = 0.001 * (argc > 3 ? atoi(argv[3]) : 100);
 	unsigned only = argc > 4 ? (unsigned)atoi(argv[4]) : 0;
+	unsigned most = only ? SL_MIN(only, WORKERS_MOST) : WORKERS_MOST;
 	size_t one = argc > 5 ? (size_t)atoi(argv[5]) * MIB : 0;
 	int status, count;
 	pid_t pid;
@@ -523,8 +524,8 @@ int main(int argc, char **argv)
 	say("\nRings together, GB/s together at CPU s/GB:\n");
 	say("| workers | filled by | slot | 16 MiB | 32 MiB | 64 MiB | 128 MiB | 256 MiB |");
 	say("|---|---|---|---|---|---|---|---|");
-	for (unsigned workers = 16; workers <= WORKERS_MOST; workers *= 2)
-		for (int way = 0; way < WAYS && (!only || workers == only); way++)
+	for (unsigned workers = only ? only : 16; workers <= most; workers *= 2)
+		for (int way = 0; way < WAYS; way++)
 			for (size_t slot = one ? one : MIB; slot <= (one ? one : 16 * MIB);
 			     slot *= 2)
 				measure_rings((struct cell){(enum way)way, slot, 0,
