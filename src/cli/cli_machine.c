@@ -115,6 +115,21 @@ static void describe_numa(struct cli_finding *f)
 	}
 }
 
+static void describe_readers(struct cli_finding *f)
+{
+	bool usable;
+	char *text = sl_seats_describe(&usable);
+
+	if (text)
+		make_finding(f, "%s", text);
+	free(text);
+	f->feature.usable = usable;
+	if (!usable) {
+		f->feature.effect = "processes that read into GPUs at once do not share the cores";
+		f->feature.remedy = "remove it; or SLUICE_WORKERS, the cores by the processes";
+	}
+}
+
 static const char *limit_text(rlim_t limit, bool bytes, char text[CLI_TEXT])
 {
 	if (limit == RLIM_INFINITY)
@@ -167,9 +182,10 @@ bool cli_machine_finding(size_t index, struct cli_finding *out)
 		const char *name;
 		void (*find)(struct cli_finding *);
 	} findings[] = {
-		{"kernel", describe_kernel},   {"cores", describe_cores},
-		{"memory", describe_memory},   {"NUMA", describe_numa},
-		{"memlock", describe_memlock}, {"open files", describe_open_files},
+		{"kernel", describe_kernel},       {"cores", describe_cores},
+		{"memory", describe_memory},       {"NUMA", describe_numa},
+		{"memlock", describe_memlock},     {"open files", describe_open_files},
+		{"GPU readers", describe_readers},
 	};
 
 	if (index >= sizeof(findings) / sizeof(*findings))

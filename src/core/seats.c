@@ -55,9 +55,9 @@ static void seats_forget(void) SL_UNCHECKED
  * Returns a descriptor, or a negative errno: a link, and a file that others can write, are none of
  * ours.
  */
-static int seats_open_at(const char *path)
+static int seats_open_at(const char *path, int create)
 {
-	int file = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+	int file = open(path, O_RDWR | create | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
 	struct stat st;
 
 	if (file < 0)
@@ -69,21 +69,21 @@ static int seats_open_at(const char *path)
 	return -EPERM;
 }
 
-/* Opens the file; path: where it is, for the caller to free, or NULL. */
-static int seats_open(char **path)
+/* Opens the file; path: where it is, for the caller to free, or NULL. create: O_CREAT or 0. */
+static int seats_open(char **path, int create)
 {
 	const char *folder = getenv("XDG_RUNTIME_DIR");
 	int file = -ENOENT;
 
 	*path = folder && *folder == '/' ? sl_format("%s/sluice-seats", folder) : NULL;
 	if (*path)
-		file = seats_open_at(*path);
+		file = seats_open_at(*path, create);
 	/* Not where something else has the name. */
 	if (file != -ENOENT && file != -ENOTDIR && file != -EACCES && file != -EROFS)
 		return file;
 	free(*path);
 	*path = sl_format("/dev/shm/sluice-seats-%u", (unsigned)geteuid());
-	return *path ? seats_open_at(*path) : -ENOMEM;
+	return *path ? seats_open_at(*path, create) : -ENOMEM;
 }
 
 static struct flock seats_lock(short type, unsigned first, unsigned count)
@@ -161,7 +161,7 @@ int sl_seat_take(const char *device, struct sl_pool *pool, unsigned cores)
 	sl_mutex_lock(&seats.mutex);
 	if (!seats.forks)
 		seats.forks = !pthread_atfork(NULL, NULL, seats_forget);
-	if (seats.file == -1 && (seats.file = seats_open(&path)) < 0)
+	if (seats.file == -1 && (seats.file = seats_open(&path, O_CREAT)) < 0)
 		seats.file = -2;
 	for (int i = 0; seats.file >= 0 && seat < 0 && i < SEATS; i++) {
 		struct flock lock = seats_lock(F_WRLCK, (unsigned)i, 1);
@@ -199,10 +199,11 @@ void sl_seat_give(int seat)
 char *sl_seats_describe(bool *usable)
 {
 	char *path, *text, *more;
-	int file = seats_open(&path);
+	int file = seats_open(&path, 0);
 	uint64_t taken = file < 0 ? 0 : seats_taken(file, 0, SEATS);
 
-	*usable = file >= 0;
+	/* The first process that reads makes it. */
+	*usable = file >= 0 || file == -ENOENT;
 	if (*usable)
 		text = sl_format("%d in %s", __builtin_popcountll(taken), path);
 	else
@@ -220,7 +221,7 @@ char *sl_seats_describe(bool *usable)
 		free(text);
 		text = more;
 	}
-	if (*usable)
+	if (file >= 0)
 		close(file);
 	return text;
 }
