@@ -73,16 +73,11 @@ static int seats_open_at(const char *path, int create)
 static int seats_open(char **path, int create)
 {
 	const char *folder = getenv("XDG_RUNTIME_DIR");
-	int file = -ENOENT;
 
-	*path = folder && *folder == '/' ? sl_format("%s/sluice-seats", folder) : NULL;
-	if (*path)
-		file = seats_open_at(*path, create);
-	/* Not where something else has the name. */
-	if (file != -ENOENT && file != -ENOTDIR && file != -EACCES && file != -EROFS)
-		return file;
-	free(*path);
-	*path = sl_format("/dev/shm/sluice-seats-%u", (unsigned)geteuid());
+	if (folder && *folder == '/' && !access(folder, W_OK | X_OK))
+		*path = sl_format("%s/sluice-seats", folder);
+	else
+		*path = sl_format("/dev/shm/sluice-seats-%u", (unsigned)geteuid());
 	return *path ? seats_open_at(*path, create) : -ENOMEM;
 }
 

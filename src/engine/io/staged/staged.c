@@ -111,6 +111,16 @@ static bool staged_is_single(const struct sl_chunks *chunks)
 	return sl_chunk_next(&walk, &chunk) && !sl_chunk_next(&walk, &chunk);
 }
 
+/* The sum is not made yet. Returns true if the operation is long, and has a seat. */
+static bool staged_sits(const struct sluice_op *op, struct sl_staging *staging)
+{
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < op->count; i++)
+		bytes += op->extents[i].length;
+	return sl_slots_sit(staging, bytes);
+}
+
 int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, const struct sl_route *route,
                   sluice_stream stream)
 {
@@ -129,7 +139,7 @@ int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, const struct
 		.whole = op->file->limits.whole,
 		.on_stream = route->on_stream,
 	};
-	bool seated = op->kind == SL_READ && route->has_memory && sl_slots_sit(staging, op->bytes);
+	bool seated = op->kind == SL_READ && route->has_memory && staged_sits(op, staging);
 	struct sl_staged *staged;
 	unsigned slots = 1;
 	int64_t size = -1;
