@@ -28,7 +28,7 @@
 
 static struct {
 	struct sl_mutex mutex;
-	int file SL_GUARDED_BY(&mutex); /* -1: not open; -2: it cannot be */
+	int file SL_GUARDED_BY(&mutex); /* negative while this process has no seats */
 	struct {
 		bool taken;
 		struct sl_pool *pool; /* or NULL, of a seat whose pool has no limit */
@@ -38,6 +38,7 @@ static struct {
 	unsigned before SL_GUARDED_BY(&mutex), others SL_GUARDED_BY(&mutex);
 	bool forks SL_GUARDED_BY(&mutex); /* a child is told */
 	_Atomic int64_t next;             /* time of the next look */
+	_Atomic bool several;             /* more than one seat is taken */
 } seats = {.mutex = SL_MUTEX_INIT, .file = -1};
 
 /* In a child of fork(), which shares the locks of its parent until it closes the file. */
@@ -114,14 +115,19 @@ static void seats_share_locked(void) SL_REQUIRES(&seats.mutex)
 
 	for (unsigned i = 0; i < SEATS; i++)
 		all += seats.own[i].taken;
+	atomic_store(&seats.several, all > 1);
 	for (unsigned i = 0; i < SEATS; i++) {
 		unsigned rings = 0;
 
 		for (unsigned j = 0; j < SEATS; j++)
 			rings += seats.own[j].taken && seats.own[j].pool == seats.own[i].pool;
+		/* Beside others a quarter is left to the threads that give commands and look. */
 		if (seats.own[i].taken && seats.own[i].pool)
-			sl_pool_limit(seats.own[i].pool,
-			              SL_MAX(seats.own[i].cores * rings / all, 1), until);
+			sl_pool_limit(
+				seats.own[i].pool,
+				all == 1 ? seats.own[i].cores
+					 : SL_MAX(seats.own[i].cores * rings * 3 / (4 * all), 1),
+				until);
 	}
 }
 
@@ -148,6 +154,22 @@ void sl_seats_look(void)
 	sl_mutex_unlock(&seats.mutex);
 }
 
+/* Closes the file of a process that has no seats. */
+static void seats_close_locked(void) SL_REQUIRES(&seats.mutex)
+{
+	for (unsigned i = 0; i < SEATS; i++)
+		if (seats.own[i].taken)
+			return;
+	if (seats.file >= 0)
+		close(seats.file);
+	seats.file = -1;
+}
+
+bool sl_seats_several(void)
+{
+	return atomic_load_explicit(&seats.several, memory_order_relaxed);
+}
+
 int sl_seat_take(const char *device, struct sl_pool *pool, unsigned cores)
 {
 	char text[SEAT] = "", *path = NULL;
@@ -156,8 +178,8 @@ int sl_seat_take(const char *device, struct sl_pool *pool, unsigned cores)
 	sl_mutex_lock(&seats.mutex);
 	if (!seats.forks)
 		seats.forks = !pthread_atfork(NULL, NULL, seats_forget);
-	if (seats.file == -1 && (seats.file = seats_open(&path, O_CREAT)) < 0)
-		seats.file = -2;
+	if (seats.file < 0)
+		seats.file = seats_open(&path, O_CREAT);
 	for (int i = 0; seats.file >= 0 && seat < 0 && i < SEATS; i++) {
 		struct flock lock = seats_lock(F_WRLCK, (unsigned)i, 1);
 
@@ -174,6 +196,7 @@ int sl_seat_take(const char *device, struct sl_pool *pool, unsigned cores)
 			errno = 0;
 		seats_look_locked();
 	}
+	seats_close_locked();
 	sl_mutex_unlock(&seats.mutex);
 	free(path);
 	return seat;
@@ -184,10 +207,11 @@ void sl_seat_give(int seat)
 	struct flock lock = seats_lock(F_UNLCK, (unsigned)seat, 1);
 
 	sl_mutex_lock(&seats.mutex);
-	/* A child of fork() has none. */
-	if (seats.own[seat].taken)
-		fcntl(seats.file, F_OFD_SETLK, &lock);
 	seats.own[seat].taken = false;
+	/* A child of fork() has none. */
+	if (seats.file >= 0)
+		fcntl(seats.file, F_OFD_SETLK, &lock);
+	seats_close_locked();
 	sl_mutex_unlock(&seats.mutex);
 }
 

@@ -63,12 +63,14 @@ static pid_t sitting(unsigned count, bool forks)
 				_exit(1);
 		/* The child of the child lives on, and has the same descriptors. */
 		if (forks && !fork()) {
-			close(pipes[1]);
 			close(STDOUT_FILENO);
 			close(STDERR_FILENO);
-			sleep(5);
+			if (write(pipes[1], "", 1) == 1)
+				sleep(5);
 			_exit(0);
 		}
+		if (forks)
+			pause();
 		if (write(pipes[1], "", 1) == 1)
 			pause();
 		_exit(1);
@@ -192,7 +194,7 @@ TEST_CASE(a_file_that_is_not_of_this_user_alone_is_refused, begin, end, NULL, NU
 
 /* ------------------------------------------------------------------------------------- shares */
 
-enum { WORKERS = 4 };
+enum { WORKERS = 8 };
 
 static _Atomic unsigned running;
 static _Atomic bool go_on;
@@ -239,11 +241,12 @@ static int share(void)
 		return 1;
 	if (workers_of(pool, false) != WORKERS)
 		return 2;
+	/* Three quarters of a third, and of a half. */
 	one = sl_seat_take(DEVICE, pool, WORKERS);
-	if (one < 0 || workers_of(pool, true) != WORKERS / 3)
+	if (one < 0 || workers_of(pool, true) != 2 || !sl_seats_several())
 		return 3;
 	two = sl_seat_take(DEVICE, pool, WORKERS);
-	if (two < 0 || workers_of(pool, true) != WORKERS / 2)
+	if (two < 0 || workers_of(pool, true) != 3)
 		return 4;
 	sl_seat_give(one);
 	sl_seat_give(two);
@@ -258,6 +261,17 @@ static int share(void)
 	return 0;
 }
 
+/* As a process with a ring that is alone: nothing is limited. */
+static int alone(void)
+{
+	struct sl_pool *pool;
+
+	if (sl_pool_start("alone", WORKERS, WORKERS, &pool) ||
+	    sl_seat_take(DEVICE, pool, WORKERS) < 0)
+		return 1;
+	return workers_of(pool, true) == WORKERS && !sl_seats_several() ? 0 : 2;
+}
+
 TEST_CASE(workers_are_limited_to_the_share_of_their_rings, begin, end, NULL, NULL)
 {
 	pid_t one = sitting(1, false), two = sitting(1, false);
@@ -265,6 +279,7 @@ TEST_CASE(workers_are_limited_to_the_share_of_their_rings, begin, end, NULL, NUL
 	assert_int_equal(in_a_process(share), 0);
 	killed(one);
 	killed(two);
+	assert_int_equal(in_a_process(alone), 0);
 }
 
 /* ------------------------------------------------------------------------------------- nodes */

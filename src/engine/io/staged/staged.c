@@ -125,6 +125,7 @@ int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, const struct
                   sluice_stream stream)
 {
 	const struct sl_settings *settings = &op->ctx->core.settings;
+	bool seated = op->kind == SL_READ && route->has_memory && staged_sits(op, staging);
 	enum sl_half half = route->on_stream ? SL_HALF_STREAM : SL_HALF_HOST;
 	struct sl_chunks chunks = {
 		.extents = op->extents,
@@ -137,9 +138,9 @@ int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, const struct
 		/* A short read of a file of unknown length is then the end of its chunk. */
 		.apart = op->file->limits.sequential,
 		.whole = op->file->limits.whole,
+		.several = seated && sl_seats_several(),
 		.on_stream = route->on_stream,
 	};
-	bool seated = op->kind == SL_READ && route->has_memory && staged_sits(op, staging);
 	struct sl_staged *staged;
 	unsigned slots = 1;
 	int64_t size = -1;
