@@ -6,8 +6,8 @@
  * other: together they have one memory and one set of cores, and with more threads than cores each
  * of them is slower. Each ring that long reads fill has a seat, a lock (fcntl(2), F_OFD_SETLK) on
  * 64 bytes of a file of the user, which hold the address of the device. The kernel frees the seats
- * of a process that ends. The workers of a pool are limited to its share of the cores: its rings,
- * among all seats that are taken. Without the file there is no limit.
+ * of a process that ends. Beside others, the workers of a pool are three quarters of its share of
+ * the cores: its rings, among all seats that are taken. Without the file there is no limit.
  *
  * Any thread; no call waits for another process. One mutex guards all, and is held for a few system
  * calls.
