@@ -38,7 +38,6 @@ static struct {
 	unsigned before SL_GUARDED_BY(&mutex), others SL_GUARDED_BY(&mutex);
 	bool forks SL_GUARDED_BY(&mutex); /* a child is told */
 	_Atomic int64_t next;             /* time of the next look */
-	_Atomic bool several;             /* more than one seat is taken */
 } seats = {.mutex = SL_MUTEX_INIT, .file = -1};
 
 /* In a child of fork(), which shares the locks of its parent until it closes the file. */
@@ -115,7 +114,6 @@ static void seats_share_locked(void) SL_REQUIRES(&seats.mutex)
 
 	for (unsigned i = 0; i < SEATS; i++)
 		all += seats.own[i].taken;
-	atomic_store(&seats.several, all > 1);
 	for (unsigned i = 0; i < SEATS; i++) {
 		unsigned rings = 0;
 
@@ -163,11 +161,6 @@ static void seats_close_locked(void) SL_REQUIRES(&seats.mutex)
 	if (seats.file >= 0)
 		close(seats.file);
 	seats.file = -1;
-}
-
-bool sl_seats_several(void)
-{
-	return atomic_load_explicit(&seats.several, memory_order_relaxed);
 }
 
 int sl_seat_take(const char *device, struct sl_pool *pool, unsigned cores)

@@ -199,8 +199,6 @@ void sl_seat_give(int seat);
  * Looks at the seats of other processes, at most each 10 ms. For threads of reads that have a seat.
  */
 void sl_seats_look(void);
-/* Returns true if the last look found more than one seat taken, with those of this process. */
-bool sl_seats_several(void);
 /* Returns a text for people, for the caller to free: the file, and the devices of its seats. */
 char *sl_seats_describe(bool *usable);
 

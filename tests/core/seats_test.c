@@ -243,7 +243,7 @@ static int share(void)
 		return 2;
 	/* Three quarters of a third, and of a half. */
 	one = sl_seat_take(DEVICE, pool, WORKERS);
-	if (one < 0 || workers_of(pool, true) != 2 || !sl_seats_several())
+	if (one < 0 || workers_of(pool, true) != 2)
 		return 3;
 	two = sl_seat_take(DEVICE, pool, WORKERS);
 	if (two < 0 || workers_of(pool, true) != 3)
@@ -269,7 +269,7 @@ static int alone(void)
 	if (sl_pool_start("alone", WORKERS, WORKERS, &pool) ||
 	    sl_seat_take(DEVICE, pool, WORKERS) < 0)
 		return 1;
-	return workers_of(pool, true) == WORKERS && !sl_seats_several() ? 0 : 2;
+	return workers_of(pool, true) == WORKERS ? 0 : 2;
 }
 
 TEST_CASE(workers_are_limited_to_the_share_of_their_rings, begin, end, NULL, NULL)

@@ -196,19 +196,11 @@ static unsigned chunks_count(const struct sl_chunks *chunks, unsigned most)
 #define LOCAL_SLOTS  4
 #define REMOTE_SLOTS 8
 #define LARGEST_AUTO (8 * MIB) /* four slots of this length stay in the last cache */
-/* Awaited reads of several processes are faster through as much memory in more slots. */
-#define SEVERAL_SLOTS   16
-#define SEVERAL_LARGEST (2 * MIB)
 /* Of a long awaited read from a server: as much memory, and a late request holds up little. */
 #define MANY_SLOTS 64
 /* The most chunks of an operation in stream order before slots become larger. With their commands
  * they are half of SL_COMMANDS_MOST, which is enqueued in one step. */
 #define MANY_CHUNKS 128
-
-static bool chunks_share(const struct sl_chunks *chunks, const struct sl_limits *limits)
-{
-	return chunks->several && !chunks->on_stream && !limits->remote;
-}
 
 static unsigned chunks_slots(const struct sl_chunks *chunks, const struct sl_limits *limits,
                              const struct sl_settings *settings, const struct extent_sums *m)
@@ -216,7 +208,7 @@ static unsigned chunks_slots(const struct sl_chunks *chunks, const struct sl_lim
 	if (settings->slots)
 		return (unsigned)settings->slots;
 	if (!limits->remote)
-		return chunks_share(chunks, limits) ? SEVERAL_SLOTS : LOCAL_SLOTS;
+		return LOCAL_SLOTS;
 	if (chunks->on_stream || m->total / limits->piece_bytes < 2 * MANY_SLOTS)
 		return REMOTE_SLOTS;
 	return MANY_SLOTS;
@@ -227,13 +219,12 @@ static size_t chunks_slot_bytes(const struct sl_chunks *chunks, const struct sl_
                                 const struct extent_sums *m, unsigned slots, size_t half)
 {
 	size_t slot = sl_slot_power_of_two(limits->piece_bytes);
-	size_t largest = chunks_share(chunks, limits) ? SEVERAL_LARGEST : LARGEST_AUTO;
 
 	if (m->largest < chunks->direct_bytes)
 		return SL_MIN(sl_slot_power_of_two(m->packed), slot);
 	if (slots == MANY_SLOTS && limits->remote)
 		return slot;
-	while (slot < largest && m->total / slot >= 2 * slots)
+	while (slot < LARGEST_AUTO && m->total / slot >= 2 * slots)
 		slot *= 2;
 	while (chunks->on_stream && m->total / slot > MANY_CHUNKS && slot * 2 * slots <= half)
 		slot *= 2;

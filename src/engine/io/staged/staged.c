@@ -111,21 +111,22 @@ static bool staged_is_single(const struct sl_chunks *chunks)
 	return sl_chunk_next(&walk, &chunk) && !sl_chunk_next(&walk, &chunk);
 }
 
-/* The sum is not made yet. Returns true if the operation is long, and has a seat. */
+/* Returns true if the operation is a long read of a local file, and has a seat. */
 static bool staged_sits(const struct sluice_op *op, struct sl_staging *staging)
 {
 	uint64_t bytes = 0;
 
 	for (size_t i = 0; i < op->count; i++)
 		bytes += op->extents[i].length;
-	return sl_slots_sit(staging, bytes);
+	/* Servers are slower than the memory that readers share. */
+	return op->kind == SL_READ && !op->file->limits.remote && sl_slots_sit(staging, bytes);
 }
 
 int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, const struct sl_route *route,
                   sluice_stream stream)
 {
 	const struct sl_settings *settings = &op->ctx->core.settings;
-	bool seated = op->kind == SL_READ && route->has_memory && staged_sits(op, staging);
+	bool seated = route->has_memory && staged_sits(op, staging);
 	enum sl_half half = route->on_stream ? SL_HALF_STREAM : SL_HALF_HOST;
 	struct sl_chunks chunks = {
 		.extents = op->extents,
@@ -138,7 +139,6 @@ int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, const struct
 		/* A short read of a file of unknown length is then the end of its chunk. */
 		.apart = op->file->limits.sequential,
 		.whole = op->file->limits.whole,
-		.several = seated && sl_seats_several(),
 		.on_stream = route->on_stream,
 	};
 	struct sl_staged *staged;

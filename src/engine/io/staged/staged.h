@@ -27,7 +27,6 @@ struct sl_chunks {
 	bool write;            /* extents of at least direct_bytes, and no others, are large */
 	bool apart;            /* a chunk is of a single extent */
 	bool whole;            /* and of all of it */
-	bool several;          /* other rings are being filled on this machine */
 	bool on_stream; /* the commands of all chunks are to be in the device's queue at once */
 	size_t slot_bytes;
 	/* Where the next chunk begins: in an extent, or in the brick with that number. */
