@@ -74,7 +74,8 @@ class Program:
             raise Skipped(found["skipped"]) if "skipped" in found else Failed(found["error"])
         return found
 
-    def ask(self, verb, seconds=30, **options):
+    def tell(self, verb, **options):
+        """Gives it a job, whose answer() is to come."""
         if not self.process:
             self.start()
         line = " ".join([verb] + [f"{k}={v}" for k, v in options.items() if v is not None])
@@ -84,6 +85,9 @@ class Program:
         except BrokenPipeError:
             self.stop()
             raise Failed("bench_device has ended") from None
+
+    def ask(self, verb, seconds=30, **options):
+        self.tell(verb, **options)
         return self.answer(seconds)
 
     def sample(self, verb, **options):

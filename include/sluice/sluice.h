@@ -852,7 +852,8 @@ struct sluice_config {
 	const char *disable;
 	/* SLUICE_WORKERS: number of threads that copy data which is in memory, and also the number
 	 * of blocking calls that a file may have in progress (separate threads make those); 1 to
-	 * 256. Default: as many threads as cores, and 16 calls. */
+	 * 256. Default: as many threads as cores, fewer beside other processes of the user that
+	 * read into GPUs, and 16 calls. */
 	size_t workers;
 	/* SLUICE_DIRECT_BYTES: extents of at least this length bypass the page cache where they
 	 * can, as do shorter ones that are read into memory of a device and have such a length

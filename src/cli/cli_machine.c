@@ -6,7 +6,6 @@
  *
  * Threads: the main thread.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <sched.h>
@@ -38,57 +37,22 @@ static void describe_kernel(struct cli_finding *f)
 		make_finding(f, "%s %s, %s", u.sysname, u.release, u.machine);
 }
 
-/*
- * Returns the cores of this process, for the caller to free, and the size of the set, which grows
- * until the kernel's set fits. NULL: unknown.
- */
-static cpu_set_t *usable_set(size_t *bytes)
-{
-	for (int size = 1024; size <= 1 << 20; size *= 4) {
-		cpu_set_t *set = CPU_ALLOC(size);
-
-		*bytes = CPU_ALLOC_SIZE(size);
-		if (!set || sched_getaffinity(0, *bytes, set) == 0)
-			return set;
-		CPU_FREE(set);
-		if (errno != EINVAL)
-			return NULL;
-	}
-	return NULL;
-}
-
 static int usable_cores(void)
 {
 	size_t bytes;
-	cpu_set_t *set = usable_set(&bytes);
+	cpu_set_t *set = sl_machine_cores("", -1, &bytes);
 	int count = set ? CPU_COUNT_S(bytes, set) : 0;
 
 	CPU_FREE(set);
 	return count > 0 ? count : (int)sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-/* The kernel's list has the form "0-15,32-47". */
 int cli_cores_of_node(int node)
 {
 	size_t bytes;
-	cpu_set_t *set = usable_set(&bytes);
-	int count = 0, n = 0;
-	unsigned first, last;
-	char path[64];
+	cpu_set_t *set = sl_machine_cores("", node, &bytes);
+	int count = set ? CPU_COUNT_S(bytes, set) : -1;
 
-	snprintf(path, sizeof(path), "/sys/devices/system/node/node%d/cpulist", node);
-	FILE *list = fopen(path, "re");
-	if (!list || !set)
-		count = -1;
-	while (count >= 0 && (n = fscanf(list, "%u-%u", &first, &last)) > 0) {
-		if (n == 1)
-			last = first;
-		for (unsigned core = first; core <= last; core++)
-			count += CPU_ISSET_S(core, bytes, set) != 0;
-		fgetc(list); /* the comma */
-	}
-	if (list)
-		fclose(list);
 	CPU_FREE(set);
 	return count;
 }
@@ -137,31 +101,32 @@ static void describe_memory(struct cli_finding *f)
 	f->feature.remedy = "more memory by the cgroup, the container or the job scheduler";
 }
 
-int cli_nodes(void)
-{
-	DIR *folder = opendir("/sys/devices/system/node");
-	struct dirent *entry;
-	int nodes = 0;
-
-	while (folder && (entry = readdir(folder)))
-		if (!strncmp(entry->d_name, "node", 4) && entry->d_name[4] >= '0' &&
-		    entry->d_name[4] <= '9')
-			nodes++;
-	if (folder)
-		closedir(folder);
-	return nodes;
-}
-
 static void describe_numa(struct cli_finding *f)
 {
-	int nodes = cli_nodes();
+	unsigned nodes = sl_machine_nodes("");
 
 	if (nodes > 1) {
-		make_finding(f, "%d nodes", nodes);
-		f->feature.effect = "sluice does not bind its threads or memory to a node";
+		make_finding(f, "%u nodes", nodes);
+		f->feature.effect =
+			"reads into a GPU use its node, all else is not bound to a node";
 		f->feature.remedy = "numactl --cpunodebind and --membind, near the storage";
 	} else {
 		make_finding(f, nodes ? "1 node" : "not reported by this kernel");
+	}
+}
+
+static void describe_readers(struct cli_finding *f)
+{
+	bool usable;
+	char *text = sl_seats_describe(&usable);
+
+	if (text)
+		make_finding(f, "%s", text);
+	free(text);
+	f->feature.usable = usable;
+	if (!usable) {
+		f->feature.effect = "processes that read into GPUs at once do not share the cores";
+		f->feature.remedy = "remove it; or SLUICE_WORKERS, the cores by the processes";
 	}
 }
 
@@ -217,9 +182,10 @@ bool cli_machine_finding(size_t index, struct cli_finding *out)
 		const char *name;
 		void (*find)(struct cli_finding *);
 	} findings[] = {
-		{"kernel", describe_kernel},   {"cores", describe_cores},
-		{"memory", describe_memory},   {"NUMA", describe_numa},
-		{"memlock", describe_memlock}, {"open files", describe_open_files},
+		{"kernel", describe_kernel},       {"cores", describe_cores},
+		{"memory", describe_memory},       {"NUMA", describe_numa},
+		{"memlock", describe_memlock},     {"open files", describe_open_files},
+		{"GPU readers", describe_readers},
 	};
 
 	if (index >= sizeof(findings) / sizeof(*findings))

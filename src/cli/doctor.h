@@ -12,7 +12,6 @@ struct cli_finding {
 };
 /* Returns the finding at index; false past the last. */
 bool cli_machine_finding(size_t index, struct cli_finding *out);
-int cli_nodes(void); /* number of NUMA nodes; 0: unknown */
 /* Returns the cores of a NUMA node that this process may use; -1: unknown. */
 int cli_cores_of_node(int node);
 

@@ -7,6 +7,7 @@
 #ifndef SL_CORE_H
 #define SL_CORE_H
 
+#include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -97,6 +98,13 @@ void sl_tensor_put(FILE *to, const char *name, const struct sl_type *type, unsig
 uint64_t sl_machine_memory(const char *root);
 /* Returns the cores that the quota of a cgroup pays for, rounded up; UINT_MAX: it has none. */
 unsigned sl_machine_quota(const char *root);
+/* Returns the number of NUMA nodes; 0: unknown. */
+unsigned sl_machine_nodes(const char *root);
+/*
+ * Returns the cores of a NUMA node, or of all (-1), that the calling thread may use, for the caller
+ * to free by CPU_FREE(), and the size of the set in bytes. NULL: unknown.
+ */
+cpu_set_t *sl_machine_cores(const char *root, int node, size_t *bytes);
 
 /* -------------------------------------------------------------------------------------- text */
 

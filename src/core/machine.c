@@ -2,8 +2,10 @@
 /*
  * How much memory and processor time this process may use: those of the machine, or the limit of a
  * cgroup that it is in (Linux, Documentation/admin-guide/cgroup-v1/memory.rst, cgroup-v2.rst and
- * scheduler/sched-bwc.rst). Any thread.
+ * scheduler/sched-bwc.rst); and the cores of NUMA nodes (admin-guide/cputopology.rst). Any thread.
  */
+#include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -138,4 +140,69 @@ unsigned sl_machine_quota(const char *root)
 	uint64_t cores = machine_least(root, "cpu", machine_quota);
 
 	return (unsigned)SL_MIN(cores, UINT_MAX);
+}
+
+unsigned sl_machine_nodes(const char *root)
+{
+	char path[PATH_MAX];
+	unsigned nodes = 0;
+	struct dirent *entry;
+	DIR *folder;
+
+	snprintf(path, sizeof(path), "%s/sys/devices/system/node", root);
+	folder = opendir(path);
+	while (folder && (entry = readdir(folder)))
+		if (!strncmp(entry->d_name, "node", 4) && entry->d_name[4] >= '0' &&
+		    entry->d_name[4] <= '9')
+			nodes++;
+	if (folder)
+		closedir(folder);
+	return nodes;
+}
+
+/* The set grows until the kernel's fits. */
+static cpu_set_t *machine_all_cores(size_t *bytes)
+{
+	for (int size = 1024; size <= 1 << 20; size *= 4) {
+		cpu_set_t *set = CPU_ALLOC(size);
+
+		*bytes = CPU_ALLOC_SIZE(size);
+		if (!set || sched_getaffinity(0, *bytes, set) == 0)
+			return set;
+		CPU_FREE(set);
+		if (errno != EINVAL)
+			return NULL;
+	}
+	return NULL;
+}
+
+cpu_set_t *sl_machine_cores(const char *root, int node, size_t *bytes)
+{
+	cpu_set_t *all = machine_all_cores(bytes), *set;
+	unsigned first, last;
+	char path[PATH_MAX];
+	FILE *list;
+	int n;
+
+	if (!all || node < 0)
+		return all;
+	snprintf(path, sizeof(path), "%s/sys/devices/system/node/node%d/cpulist", root, node);
+	list = fopen(path, "re");
+	set = list ? CPU_ALLOC(8 * *bytes) : NULL;
+	if (set)
+		CPU_ZERO_S(*bytes, set);
+	/* The kernel's list has the form "0-15,32-47". */
+	while (set && (n = fscanf(list, "%u-%u", &first, &last)) > 0) {
+		if (n == 1)
+			last = first;
+		last = SL_MIN(last, (unsigned)(8 * *bytes - 1));
+		for (unsigned core = first; core <= last; core++)
+			if (CPU_ISSET_S(core, *bytes, all))
+				CPU_SET_S(core, *bytes, set);
+		fgetc(list); /* the comma */
+	}
+	if (list)
+		fclose(list);
+	CPU_FREE(all);
+	return set;
 }

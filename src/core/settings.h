@@ -3,6 +3,7 @@
 #ifndef SL_SETTINGS_H
 #define SL_SETTINGS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -30,6 +31,7 @@ struct sl_settings {
 	unsigned choice;  /* enum sl_choice */
 	unsigned disable; /* of enum sl_disable */
 	uint64_t workers; /* 0 until the context has decided, as `calls` */
+	bool shared;      /* workers are one for each core, and limited beside other processes */
 	uint64_t calls;   /* blocking calls of a file at a time */
 	uint64_t reactors;
 	uint64_t reactor_depth;

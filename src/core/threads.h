@@ -80,6 +80,8 @@ struct sl_queue {
 void sl_queue_init(struct sl_queue *queue);
 void sl_queue_destroy(struct sl_queue *queue);
 void sl_queue_push(struct sl_queue *queue, struct sl_list *link, bool urgent);
+/* Returns the list whose first link is to be taken next, or NULL if both are empty. */
+struct sl_list *sl_queue_list_locked(struct sl_queue *queue) SL_REQUIRES(&queue->mutex);
 /* Moves up to max links to the end of out. Returns how many. */
 unsigned sl_queue_take(struct sl_queue *queue, struct sl_list *out, unsigned max);
 /*
@@ -169,7 +171,35 @@ void sl_pool_stop(struct sl_pool *pool);
 void sl_pool_free(struct sl_pool *pool);
 /* Queues a task, which belongs to the pool until it runs. Any thread. */
 void sl_pool_submit(struct sl_pool *pool, struct sl_task *task);
+/*
+ * Lets the workers run on the cores of a NUMA node alone, for the first node of a pool; for a
+ * second node, on all cores of the calling thread again. root: as of sl_machine_cores(). Does
+ * nothing where the calling thread has no core of the node.
+ */
+void sl_pool_stay(struct sl_pool *pool, const char *root, int node);
+/*
+ * Lets only the first of the workers take tasks, until a time of CLOCK_MONOTONIC; the others rest.
+ * Any thread. For a pool that does not grow.
+ */
+void sl_pool_limit(struct sl_pool *pool, unsigned workers, int64_t until);
 /* Promises that this thread's task waits no more: the pool need not grow for the next task. */
 void sl_pool_task_waits_no_more(void);
+
+/* ------------------------------------------------------------------------------------- seats */
+
+/*
+ * Takes a seat for a ring that long reads into a device fill, so that other processes of the user
+ * know of it. The workers of the pool are limited to its share of `cores`; NULL: to nothing.
+ * device: its PCI address or name. Returns the seat; -1: there is no file for seats, or none is
+ * free. Any thread; no call waits.
+ */
+int sl_seat_take(const char *device, struct sl_pool *pool, unsigned cores);
+void sl_seat_give(int seat);
+/*
+ * Looks at the seats of other processes, at most each 10 ms. For threads of reads that have a seat.
+ */
+void sl_seats_look(void);
+/* Returns a text for people, for the caller to free: the file, and the devices of its seats. */
+char *sl_seats_describe(bool *usable);
 
 #endif

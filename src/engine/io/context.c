@@ -247,7 +247,8 @@ static int context_start_threads(struct sl_core *core)
 	if (rc)
 		return rc;
 	settings->calls = settings->workers ? settings->workers : SL_MAX(cores, CALLS);
-	if (!settings->workers)
+	settings->shared = !settings->workers;
+	if (settings->shared)
 		settings->workers = SL_MIN(cores, 256);
 	rc = sl_pool_start("sluice-work", settings->workers, settings->workers, &core->pool);
 	return rc ? rc : sl_pool_start("sluice-wait", 1, WAITING_MOST, &core->waiting);

@@ -295,6 +295,32 @@ void sl_slots_give(struct sl_staging *staging, enum sl_half half, struct sl_slot
 	slots_notify(&granted);
 }
 
+/* ------------------------------------------------------------------------------------- seats */
+
+#define LONG_READ  ((uint64_t)64 << 20) /* with what is announced, */
+#define LEAST_READ ((uint64_t)8 << 20)  /* and at least so long itself */
+
+bool sl_slots_sit(struct sl_staging *staging, uint64_t bytes)
+{
+	if (bytes < LEAST_READ ||
+	    bytes + atomic_load_explicit(&staging->expected, memory_order_relaxed) < LONG_READ)
+		return false;
+	sl_mutex_lock(&staging->seating);
+	if (!staging->long_reads++)
+		staging->seat = sl_seat_take(sl_device_place(staging->device), staging->pool,
+		                             staging->workers);
+	sl_mutex_unlock(&staging->seating);
+	return true;
+}
+
+void sl_slots_rise(struct sl_staging *staging)
+{
+	sl_mutex_lock(&staging->seating);
+	if (!--staging->long_reads && staging->seat >= 0)
+		sl_seat_give(staging->seat);
+	sl_mutex_unlock(&staging->seating);
+}
+
 /* ------------------------------------------------------------------------------------- cache */
 
 /*

@@ -88,7 +88,8 @@ static int staging_get_memory(struct sl_staging *staging, size_t budget, void *m
                               struct sl_pool *pool, unsigned workers)
 {
 	struct sl_device *device = staging->device;
-	int rc;
+	int node = device->pci ? sl_pci_node(device->pci) : -1, rc;
+	bool placed;
 
 	if (memory) {
 		if (!device->ops->registered(device, memory, budget))
@@ -101,8 +102,9 @@ static int staging_get_memory(struct sl_staging *staging, size_t budget, void *m
 	rc = staging_map(staging, budget + staging_words_length(budget));
 	if (rc)
 		return rc;
+	placed = sl_staging_near("", node, staging->memory, staging->length, pool);
 	if (device->ops->makes_pages)
-		sl_staging_touch(staging->memory, staging->length, pool, workers);
+		sl_staging_touch(staging->memory, staging->length, placed, pool, workers);
 	rc = device->ops->register_memory(device, staging->memory, staging->length);
 	if (!rc)
 		return 0;
@@ -159,7 +161,10 @@ int sl_staging_start(struct sl_device *device, const struct sl_settings *setting
 	if (!staging)
 		return sl_fail(-ENOMEM, "no memory");
 	staging->device = device;
+	staging->pool = settings->shared ? pool : NULL;
+	staging->workers = (unsigned)settings->workers;
 	sl_mutex_init(&staging->mutex);
+	sl_mutex_init(&staging->seating);
 	atomic_init(&staging->commands.most, SL_COMMANDS_MOST);
 	for (unsigned half = 0; half < SL_HALVES; half++)
 		sl_list_init(&staging->locked.waiters[half]);
@@ -210,5 +215,6 @@ void sl_staging_free(struct sl_staging *staging) SL_UNCHECKED
 		sl_buddy_destroy(&staging->locked.halves[half]);
 	free(staging->locked.words);
 	sl_mutex_destroy(&staging->mutex);
+	sl_mutex_destroy(&staging->seating);
 	free(staging);
 }

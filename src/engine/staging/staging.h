@@ -68,6 +68,14 @@ void sl_slots_expect(struct sl_staging *staging, uint64_t bytes);
  * thread, or never will be. */
 void sl_slots_got(struct sl_staging *staging, uint64_t bytes, const char *data, size_t length);
 
+/*
+ * Begins a read of so many bytes into the device. Returns true if it is long, with what is
+ * announced already: then other processes know of it until sl_slots_rise(), and its threads look
+ * for others by sl_seats_look(). Any thread.
+ */
+bool sl_slots_sit(struct sl_staging *staging, uint64_t bytes);
+void sl_slots_rise(struct sl_staging *staging);
+
 /* A request for slots, all at once; first come, first served within a half. */
 struct sl_slot_waiter {
 	enum sl_half half;

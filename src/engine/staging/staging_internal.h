@@ -90,8 +90,18 @@ void sl_copier_free(struct sl_staging *staging);
 
 void sl_cache_start(struct sl_staging *staging);
 
-/* Makes the pages of mapped memory. Waits for workers that have begun to help, and no other. */
-void sl_staging_touch(char *memory, size_t length, struct sl_pool *pool, unsigned workers);
+/*
+ * Has the kernel take the pages of mapped memory from a NUMA node, and the workers stay on its
+ * cores, on a machine with several; root: as of sl_machine_cores(). Returns true if the pages will
+ * come from there.
+ */
+bool sl_staging_near(const char *root, int node, char *memory, size_t length, struct sl_pool *pool);
+/*
+ * Makes the pages of mapped memory. Waits for workers that have begun to help, and no other.
+ * placed: whichever thread makes a page, it comes from the right node.
+ */
+void sl_staging_touch(char *memory, size_t length, bool placed, struct sl_pool *pool,
+                      unsigned workers);
 
 struct sl_staging {
 	struct sl_device *device;
@@ -109,6 +119,12 @@ struct sl_staging {
 		size_t out[SL_HALVES]; /* slots that are in use */
 		size_t lost;           /* slots that did not come back */
 	} locked SL_GUARDED_BY(&mutex);
+
+	struct sl_pool *pool; /* NULL: its workers are not limited */
+	unsigned workers;
+	struct sl_mutex seating;
+	unsigned long_reads SL_GUARDED_BY(&seating); /* in flight */
+	int seat SL_GUARDED_BY(&seating);            /* of them; -1: none */
 
 	struct sl_gate commands; /* in flight; open once the device is lost */
 

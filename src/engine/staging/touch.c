@@ -23,6 +23,7 @@
 struct touch {
 	char *memory;
 	size_t length;
+	bool placed;
 	unsigned node;          /* of the calling thread */
 	_Atomic size_t taken;   /* slices, or more */
 	_Atomic uint32_t left;  /* slices not touched yet; the calling thread waits for 0 */
@@ -51,14 +52,14 @@ static unsigned touch_this_node(void)
 }
 
 /*
- * Touches slices until none is left. The kernel puts a page on the node of the touching thread:
- * it has to be the calling thread's.
+ * Touches slices until none is left. The kernel puts a page on the node of the touching thread,
+ * unless the memory is placed: it has to be the calling thread's.
  */
 static void touch_slices(struct touch *touch, bool helps)
 {
 	size_t at;
 
-	while (!helps || touch_this_node() == touch->node) {
+	while (!helps || touch->placed || touch_this_node() == touch->node) {
 		at = atomic_fetch_add(&touch->taken, 1) * SLICE;
 		if (at >= touch->length)
 			break;
@@ -82,7 +83,8 @@ static void touch_help(struct sl_task *task)
 	touch_leave(touch);
 }
 
-void sl_staging_touch(char *memory, size_t length, struct sl_pool *pool, unsigned workers)
+void sl_staging_touch(char *memory, size_t length, bool placed, struct sl_pool *pool,
+                      unsigned workers)
 {
 	size_t slices = (length + SLICE - 1) / SLICE;
 	unsigned helpers = (unsigned)SL_MIN(SL_MIN(SL_MAX(workers, 1), slices) - 1, HELPERS_MOST);
@@ -93,6 +95,7 @@ void sl_staging_touch(char *memory, size_t length, struct sl_pool *pool, unsigne
 		return;
 	touch->memory = memory;
 	touch->length = length;
+	touch->placed = placed;
 	touch->node = touch_this_node();
 	atomic_init(&touch->left, (uint32_t)slices);
 	atomic_init(&touch->users, 1 + helpers);

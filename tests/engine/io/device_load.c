@@ -2,6 +2,7 @@
 /* Many small operations at once: bounded memory, right bytes, and an end. */
 #include <pthread.h>
 
+#include "core/core.h"
 #include "io/device_suite.h"
 
 enum { THREADS = 4, BLOCK = 512, BLOCKS = 4096 };
@@ -106,4 +107,60 @@ LOCAL_TEST(small_operations_awaited_on_the_host_stay_bounded, "so many requests 
 LOCAL_TEST(small_operations_in_stream_order_stay_bounded, "so many requests take long")
 {
 	run_load(f, true, many(), 64 * MIB);
+}
+
+static unsigned seats_taken(void)
+{
+	bool usable;
+	char *text = sl_seats_describe(&usable);
+	unsigned count = (unsigned)atoi(text);
+
+	assert_true(usable);
+	free(text);
+	return count;
+}
+
+LOCAL_TEST(a_long_read_has_a_seat_until_its_end, "a request for each piece takes long")
+{
+	const char *path = scratch(f, "long");
+	sluice_stream streams[2];
+	size_t n = 64 * MIB;
+	struct gpu_hold h;
+	sluice_file *file;
+	sluice_op *ops[3];
+	void *memory[2];
+	unsigned seen[4];
+
+	if (row_bytes(n) < n)
+		SKIP("pieces are too short for long reads");
+	for (unsigned i = 0; i < 2; i++) {
+		streams[i] = stream_new((int)i);
+		memory[i] = device_new((int)i, n);
+	}
+	file_make(path, n, 1);
+	make_room(f);
+	file = open_read(f->ctx, path);
+	hold_begin(&h, 0, streams[0]);
+	seen[0] = seats_taken();
+	ops[0] = start_read_on(file, memory[0], 8 * MIB, 0, streams[0]);
+	seen[1] = seats_taken();
+	ops[1] = start_read_on(file, memory[0], n, 0, streams[0]);
+	seen[2] = seats_taken();
+	/* The ring of another device has its own. */
+	ops[2] = start_read_on(file, memory[1], n, 0, streams[1]);
+	seen[3] = seats_taken();
+	hold_end(&h);
+	for (unsigned i = 0; i < 3; i++)
+		assert_moves(ops[i], i ? n : 8 * MIB);
+	assert_int_equal(seen[0], 0);
+	assert_int_equal(seen[1], 0);
+	assert_int_equal(seen[2], 1);
+	assert_in_range(seen[3], 1, 2);
+	assert_int_equal(seats_taken(), 0);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_device(memory[i], n, 0, 1);
+		device_free(memory[i]);
+		stream_free(streams[i]);
+	}
+	assert_ok(sluice_close(file));
 }

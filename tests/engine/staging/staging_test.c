@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pinned memory and the words of slots, on the emulated device. */
 #include <errno.h>
+#include <linux/mempolicy.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "lib/unit.h"
 #include "staging/staging_internal.h"
@@ -282,7 +286,7 @@ static void all_pages_are_there_with(unsigned workers, bool old)
 		assert_int_equal(sl_pool_start("help", workers, workers, &pool), 0);
 	assert_ptr_not_equal(memory, MAP_FAILED);
 	assert_int_equal(pages_missing(memory, length), sl_whole_pages(length) / sl_page_size());
-	sl_staging_touch(memory, length, pool, workers);
+	sl_staging_touch(memory, length, false, pool, workers);
 	assert_int_equal(pages_missing(memory, length), 0);
 	assert_in_range(populated, 1, 100);
 	assert_int_equal(helped > 0, workers > 1);
@@ -316,6 +320,89 @@ TEST(pages_are_made_before_a_driver_would_make_them)
 	assert_int_equal(pages_missing(staging->memory, staging->length), 0);
 	stop_staging(staging);
 	device->ops = plain;
+}
+
+static void put_node(const char *root, int node, int core)
+{
+	char path[160];
+	FILE *out;
+
+	snprintf(path, sizeof(path), "mkdir -p %s/sys/devices/system/node/node%d", root, node);
+	assert_int_equal(system(path), 0);
+	snprintf(path, sizeof(path), "%s/sys/devices/system/node/node%d/cpulist", root, node);
+	out = fopen(path, "we");
+	assert_non_null(out);
+	fprintf(out, "%d\n", core);
+	assert_int_equal(fclose(out), 0);
+}
+
+static struct {
+	struct sl_task task;
+	cpu_set_t cores;
+	_Atomic uint32_t done;
+} asked;
+
+static void say_cores(struct sl_task *task)
+{
+	(void)task;
+	sched_getaffinity(0, sizeof(asked.cores), &asked.cores);
+	sl_flag_raise(&asked.done);
+}
+
+/* Returns on how many cores a worker may run. */
+static int cores_of_a_worker(struct sl_pool *pool)
+{
+	asked.task.run = say_cores;
+	atomic_store(&asked.done, 0);
+	sl_pool_submit(pool, &asked.task);
+	sl_flag_await(&asked.done);
+	return CPU_COUNT(&asked.cores);
+}
+
+TEST(slots_and_workers_are_on_the_node_of_the_device)
+{
+	char root[] = "/tmp/sluice-nodes-XXXXXX", command[64];
+	size_t length = 4 << 20;
+	char *memory =
+		mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int here = sched_getcpu(), policy = -1;
+	unsigned long nodes[16] = {0};
+	struct sl_pool *pool = NULL;
+	cpu_set_t all;
+
+	assert_ptr_not_equal(memory, MAP_FAILED);
+	assert_non_null(mkdtemp(root));
+	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+	assert_int_equal(sl_pool_start("near", 1, 1, &pool), 0);
+	put_node(root, 0, here);
+	/* A machine with a node, and a device of which the kernel does not know it. */
+	assert_false(sl_staging_near(root, 0, memory, length, pool));
+	put_node(root, 1, here);
+	put_node(root, 2, 1000);
+	assert_false(sl_staging_near(root, -1, memory, length, pool));
+	assert_int_equal(cores_of_a_worker(pool), CPU_COUNT(&all));
+
+	assert_true(sl_staging_near(root, 0, memory, length, pool));
+	assert_int_equal(cores_of_a_worker(pool), 1);
+	assert_true(CPU_ISSET(here, &asked.cores));
+	assert_int_equal(syscall(SYS_get_mempolicy, &policy, nodes, 1024, memory, MPOL_F_ADDR), 0);
+	assert_int_equal(policy, MPOL_PREFERRED);
+	assert_int_equal(nodes[0], 1);
+	/* This machine may have no such node: the slots are where they are, and the workers go to both. */
+	sl_staging_near(root, 1, memory, length, pool);
+	assert_int_equal(cores_of_a_worker(pool), CPU_COUNT(&all));
+	sl_pool_stop(pool);
+	sl_pool_free(pool);
+
+	/* None of its cores is of this process. */
+	assert_int_equal(sl_pool_start("near", 1, 1, &pool), 0);
+	sl_staging_near(root, 2, memory, length, pool);
+	assert_int_equal(cores_of_a_worker(pool), CPU_COUNT(&all));
+	sl_pool_stop(pool);
+	sl_pool_free(pool);
+	munmap(memory, length);
+	snprintf(command, sizeof(command), "rm -r %s", root);
+	assert_int_equal(system(command), 0);
 }
 
 /* As a read from a far server takes them: 256 parts of 256 KiB. */

@@ -111,10 +111,22 @@ static bool staged_is_single(const struct sl_chunks *chunks)
 	return sl_chunk_next(&walk, &chunk) && !sl_chunk_next(&walk, &chunk);
 }
 
+/* Returns true if the operation is a long read of a local file, and has a seat. */
+static bool staged_sits(const struct sluice_op *op, struct sl_staging *staging)
+{
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < op->count; i++)
+		bytes += op->extents[i].length;
+	/* Servers are slower than the memory that readers share. */
+	return op->kind == SL_READ && !op->file->limits.remote && sl_slots_sit(staging, bytes);
+}
+
 int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, const struct sl_route *route,
                   sluice_stream stream)
 {
 	const struct sl_settings *settings = &op->ctx->core.settings;
+	bool seated = route->has_memory && staged_sits(op, staging);
 	enum sl_half half = route->on_stream ? SL_HALF_STREAM : SL_HALF_HOST;
 	struct sl_chunks chunks = {
 		.extents = op->extents,
@@ -149,6 +161,8 @@ int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, const struct
 		                    sl_staging_largest(staging, half), &slots);
 	staged = rc ? NULL : staged_allocate(slots);
 	if (!staged) {
+		if (seated)
+			sl_slots_rise(staging);
 		free(chunks.bricks);
 		return rc ? rc : sl_fail(-ENOMEM, "no memory");
 	}
@@ -156,6 +170,7 @@ int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, const struct
 	sl_list_init(&staged->locked.fan_spare);
 	staged->route = route;
 	staged->staging = staging;
+	staged->seated = seated;
 	staged->stream = stream;
 	staged->shape = chunks;
 	staged->waiter = (struct sl_slot_waiter){
@@ -186,10 +201,18 @@ int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, const struct
 	return route->make ? route->make(staged) : 0;
 }
 
+static void staged_rise(struct sl_staged *staged)
+{
+	if (staged->seated)
+		sl_slots_rise(staged->staging);
+	staged->seated = false;
+}
+
 void sl_staged_free(struct sl_staged *staged)
 {
 	if (!staged)
 		return;
+	staged_rise(staged);
 	/* Memory that a lost device may still write is not freed. */
 	if (!staged->slots[0].lost)
 		free(staged->transfers);
@@ -219,6 +242,8 @@ void sl_staged_got(struct sluice_op *op, const struct sl_piece *piece)
 	if (!staged->route->has_memory)
 		return;
 	atomic_fetch_sub_explicit(&staged->expected, piece->length, memory_order_relaxed);
+	if (staged->seated)
+		sl_seats_look();
 	/* Bytes that went around the page cache are in no core's cache. */
 	sl_slots_got(staged->staging, piece->length, piece->data, piece->direct ? 0 : piece->moved);
 }
@@ -440,6 +465,7 @@ void sl_staged_end(struct sluice_op *op)
 		sl_commands_give(staged->staging, staged->locked.commands);
 	}
 	sl_slots_got(staged->staging, atomic_load(&staged->expected), NULL, 0);
+	staged_rise(staged);
 	/* The stream has run out: its words are written, and the device uses none of the slots. */
 	for (unsigned i = 0; i < staged->count; i++)
 		if (staged->locked.drained && !sl_staging_lost(staged->staging))

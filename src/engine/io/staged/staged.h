@@ -122,6 +122,7 @@ struct sl_staged {
 	bool granted; /* of route_copier.c: the slots, before the start; for its thread alone */
 	struct sl_ring ring; /* not of route_copier.c */
 	unsigned count;      /* of slots and uses */
+	bool seated;         /* a long read, until its end */
 	struct sl_chunks shape;
 
 	struct {
