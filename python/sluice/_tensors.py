@@ -365,6 +365,7 @@ def load_into(
     strict: bool = True,
     tied: bool = False,
     stream: Any = None,
+    pin: bool = False,
     verify: Path | Mapping[str, str] | None = None,
     headers: Mapping[str, str] | Sequence[str] | None = None,
     context: _context.Context | None = None,
@@ -374,7 +375,10 @@ def load_into(
     Each destination is a tensor of torch, or an array or buffer, with as many bytes as the tensor in the file;
     types and shapes of torch's and numpy's are compared. strict: a name that is on one side only raises KeyError.
     tied: a name that is in no file is not missed if its tensor of torch, or array, is the memory of one that is read.
-    The rest is as for load().
+    pin: of a collection on the host, "store://name": its memory is registered with the device of the tensors by the first
+    such call of the process, and the device copies from there, without work of a processor. pinned() tells the time that
+    took, or why it failed: then the load goes through the ring as without pin. A registration ends with unpin(), and with
+    the next such call once the collection was replaced or deleted. The rest is as for load().
 
     >>> import numpy
     >>> numpy.savez(path + ".npz", a=numpy.arange(3))
@@ -382,19 +386,35 @@ def load_into(
     >>> sluice.load_into({"a": array}, path + ".npz"), array
     (['a'], array([0, 1, 2]))
     """
+
+    def match(tensors: Mapping[str, Any], entries: Mapping[str, Any]) -> list[str]:
+        return _match(tensors, entries, strict, tied)
+
+    if pin:
+        if verify is not None:
+            raise ValueError("digests are of files, and not checked with pin=True")
+        found = importlib.import_module("sluice._pinned").load_into(tensors, files, stream, match)
+        if found is not None:
+            return list(found)
     opened = _Files(files, context, headers)
-    names = [name for name in opened.entries if name in tensors]
-    odd = sorted(set(opened.entries) ^ set(tensors)) if strict else []
+    names = match(tensors, opened.entries)
+    wants = [(opened.entries[name][0], None, tensors[name]) for name in names]
+    number = None if stream is None else max((_stream.find(tensors[name], stream) for name in names), default=0)
+    _finish([_core.Load(opened.core, wants, None, number, opened.digests(verify))], stream is not None)
+    return names
+
+
+def _match(tensors: Mapping[str, Any], entries: Mapping[str, Any], strict: bool, tied: bool) -> list[str]:
+    """The names on both sides, if the tensors are alike."""
+    names = [name for name in entries if name in tensors]
+    odd = sorted(set(entries) ^ set(tensors)) if strict else []
     if odd and tied:
         places = {_memory_of(tensors[name]) for name in names}
         odd = [name for name in odd if name not in tensors or _memory_of(tensors[name]) not in places]
     if odd:
         raise KeyError(f"{len(odd)} names are not both in the files and among the tensors: {', '.join(odd[:5])}")
     for name in names:
-        _check_alike(name, tensors[name], opened.entries[name])
-    wants = [(opened.entries[name][0], None, tensors[name]) for name in names]
-    number = None if stream is None else max((_stream.find(tensors[name], stream) for name in names), default=0)
-    _finish([_core.Load(opened.core, wants, None, number, opened.digests(verify))], stream is not None)
+        _check_alike(name, tensors[name], entries[name])
     return names
 
 

@@ -20,12 +20,14 @@ struct get_options {
 
 /* Maps a blob; by a driver, if the blob is on a device or is to be accessed by one. */
 int sl_blob_map(sluice_blob *blob, const struct sl_blob_record *record, uint64_t epoch,
-                const struct sl_device *for_device, int64_t deadline)
+                const struct sl_device *for_device, const struct sluice_addresses *at,
+                int64_t deadline)
 {
 	const struct sl_blob_range *range = &record->range;
 	struct sl_map_request request = {.region = range->memory,
 	                                 .kind = range->kind,
 	                                 .for_device = for_device,
+	                                 .at = at,
 	                                 .epoch = epoch};
 	int rc = 0;
 
@@ -99,7 +101,7 @@ static int get_hold(sluice_store *store, struct sl_catalogue_view *view,
 	if (record->metadata_size &&
 	    !sl_metadata_check(metadata, record->metadata_size, record->size))
 		blob->metadata = metadata;
-	rc = sl_blob_map(blob, record, view->epoch, o->for_device, o->deadline);
+	rc = sl_blob_map(blob, record, view->epoch, o->for_device, NULL, o->deadline);
 	if (!rc)
 		rc = get_count_parts(blob);
 	if (rc) {

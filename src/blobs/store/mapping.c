@@ -208,7 +208,9 @@ static int mapping_claim_locked(sluice_store *store, const struct sl_map_request
 	bool current;
 
 	for (;;) {
-		mapping = sl_mapping_find_locked(store, r->region, r->writable, r->for_device);
+		mapping = r->at ? NULL
+		                : sl_mapping_find_locked(store, r->region, r->writable,
+		                                         r->for_device);
 		/* The daemon numbers regions; but a lease of memory is valid with one server. */
 		current = r->writable ? store->epoch == r->epoch
 		                      : sl_same_daemon(store->epoch, r->epoch);
@@ -230,6 +232,7 @@ static int mapping_claim_locked(sluice_store *store, const struct sl_map_request
 			mapping->sdev = r->sdev;
 			mapping->for_device = r->for_device;
 			mapping->kind = r->kind;
+			mapping->at = r->at;
 			mapping->state = SL_MAPPING_IN_PROGRESS;
 			mapping->users = 1;
 			break;
@@ -264,10 +267,17 @@ int sl_mapping_acquire(sluice_store *store, const struct sl_map_request *r, int6
 		return rc;
 	rc = mapping_establish(store, mapping, r->epoch, deadline);
 	sl_mutex_lock(&store->mutex);
-	mapping->state = SL_MAPPING_READY;
 	/* For a server that is gone, or for another region in the new daemon. */
 	if (!rc && (mapping->stale || (r->writable && mapping->doomed)))
 		rc = sl_fail(-ESTALE, "there is no such memory any more");
+	if (rc && r->at && mapping->base) {
+		sl_mutex_unlock(&store->mutex);
+		r->sdev->device->sharing->vacate(r->sdev->device, mapping->base, mapping->bytes);
+		mapping->base = NULL;
+		sl_mutex_lock(&store->mutex);
+	}
+	mapping->at = NULL;
+	mapping->state = SL_MAPPING_READY;
 	if (rc) {
 		*out = NULL;
 		mapping->users = 0;
