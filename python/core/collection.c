@@ -223,14 +223,14 @@ static int run_copy(struct request *request)
 	                              request->target_count, request->set.on, request->set.stream);
 }
 
-/* _copy([(index, bytes, buffer), ...], stream): the caller keeps the memory of the buffers. */
+/* _copy_to([(index, bytes, buffer), ...], stream): the caller keeps the memory of the buffers. */
 static PyObject *collection_copy(Collection *self, PyObject *args)
 {
 	struct request *request;
 	PyObject *rows, *on, *buffer;
 	struct held held;
 
-	if (!PyArg_ParseTuple(args, "O!O:_copy", &PyList_Type, &rows, &on) || !collection_of(self))
+	if (!PyArg_ParseTuple(args, "O!O:_copy_to", &PyList_Type, &rows, &on) || !collection_of(self))
 		return NULL;
 	request = request_new(self->handle, run_copy, NULL, 0);
 	if (!request)
@@ -396,7 +396,7 @@ static PyMethodDef collection_methods[] = {
 	{"_dlpack", ANY(PyCFunction, collection_dlpack), METH_VARARGS, NULL},
 	{"_describe", ANY(PyCFunction, collection_describe), METH_NOARGS, NULL},
 	{"_keep", ANY(PyCFunction, collection_keep), METH_NOARGS, NULL},
-	{"_copy", ANY(PyCFunction, collection_copy), METH_VARARGS, NULL},
+	{"_copy_to", ANY(PyCFunction, collection_copy), METH_VARARGS, NULL},
 	{"_registered", ANY(PyCFunction, collection_registered), METH_O, NULL},
 	{"_close", ANY(PyCFunction, store_close), METH_NOARGS, NULL},
 	{0},

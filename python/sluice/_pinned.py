@@ -86,12 +86,13 @@ def load_into(tensors: Mapping[str, Any], uri: Any, stream: Any, match: Any) -> 
     entries = next(iter(pins.values())).entries
     names: list[str] = match(tensors, entries)
     number = None if stream is None else max((_stream.find(tensors[key], stream) for key in names), default=0)
-    rows: dict[Any, list[Any]] = {}
+    rows: dict[_Pin, list[tuple[int, int, Any]]] = {}
     for key in names:
         pin = pins.get(devices[key]) or next(iter(pins.values()))
-        rows.setdefault(pin.collection, []).append((entries[key][0], entries[key][5], tensors[key]))
-    for collection, some in rows.items():
-        collection._copy(some, number)
+        rows.setdefault(pin, []).append((entries[key][0], entries[key][5], tensors[key]))
+    for pin, some in rows.items():
+        if pin.collection is not None:
+            pin.collection._copy_to(some, number)
     return names
 
 
