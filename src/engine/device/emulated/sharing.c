@@ -275,7 +275,7 @@ static int emulated_vacate(struct sl_device *base, void *memory, size_t length)
 	if (rc)
 		return rc;
 	range = find_shared(device, memory, length, 1u << RANGE_MAPPED);
-	rc = !range ? -EINVAL : range->there ? -ENOTSUP : 0;
+	rc = range && !range->there ? 0 : -EINVAL;
 	if (!rc) {
 		range->leaving = true;
 		rc = sl_emulated_drain(device, "unmap", true);
