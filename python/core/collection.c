@@ -139,9 +139,8 @@ static int request_parse(struct request *request, PyObject *made)
 static int collection_open_at(Collection *self, Collection *kept, Store *store, const char *name,
                               int timeout)
 {
-	struct request *request = kept->handle && store->handle
-	                                  ? request_new(kept->handle, run_get, name, 0)
-	                                  : NULL;
+	struct request *request =
+		kept->handle && store->handle ? request_new(kept->handle, run_get, name, 0) : NULL;
 	struct handle *before;
 
 	if (!request) {
@@ -197,9 +196,9 @@ static sluice_collection *collection_of(Collection *self)
 {
 	if (self->handle && sluice_collection_blob(self->handle->collection))
 		return self->handle->collection;
-	PyErr_SetString(PyExc_ValueError, self->handle
-	                                          ? "the collection is closed, but for its addresses"
-	                                          : "the collection is closed");
+	PyErr_SetString(PyExc_ValueError,
+	                self->handle ? "the collection is closed, but for its addresses"
+	                             : "the collection is closed");
 	return NULL;
 }
 
@@ -230,15 +229,16 @@ static PyObject *collection_copy(Collection *self, PyObject *args)
 	PyObject *rows, *on, *buffer;
 	struct held held;
 
-	if (!PyArg_ParseTuple(args, "O!O:_copy_to", &PyList_Type, &rows, &on) || !collection_of(self))
+	if (!PyArg_ParseTuple(args, "O!O:_copy_to", &PyList_Type, &rows, &on) ||
+	    !collection_of(self))
 		return NULL;
 	request = request_new(self->handle, run_copy, NULL, 0);
 	if (!request)
 		return NULL;
 	request->here = true; /* the memory is the caller's, who does not leave it */
 	request->target_count = (size_t)PyList_Size(rows);
-	request->targets = call_copy(&request->call, NULL,
-	                             request->target_count * sizeof(*request->targets));
+	request->targets =
+		call_copy(&request->call, NULL, request->target_count * sizeof(*request->targets));
 	if (!request->targets || request_stream(request, on)) {
 		call_free(&request->call);
 		return NULL;
@@ -250,8 +250,7 @@ static PyObject *collection_copy(Collection *self, PyObject *args)
 		            !held_take(buffer, true, &held);
 
 		if (fits) {
-			request->targets[i] =
-				(struct sluice_collection_target){index, held.data};
+			request->targets[i] = (struct sluice_collection_target){index, held.data};
 			held_give(&held);
 			if (held.length != bytes)
 				PyErr_Format(PyExc_ValueError,
@@ -279,8 +278,7 @@ static PyObject *collection_registered(Collection *self, PyObject *name)
 	if (!text || parse_device(text, &device))
 		return NULL;
 	rc = sluice_collection_registered(collection, device, &bytes, &ns);
-	return rc ? raise_last(rc)
-	          : Py_BuildValue("KL", (unsigned long long)bytes, (long long)ns);
+	return rc ? raise_last(rc) : Py_BuildValue("KL", (unsigned long long)bytes, (long long)ns);
 }
 
 static PyObject *collection_seal(Collection *self, PyObject *on)

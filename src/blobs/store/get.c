@@ -28,6 +28,7 @@ int sl_blob_map(sluice_blob *blob, const struct sl_blob_record *record, uint64_t
 	                                 .kind = range->kind,
 	                                 .for_device = for_device,
 	                                 .at = at,
+	                                 .part = blob->owner,
 	                                 .epoch = epoch};
 	int rc = 0;
 
@@ -45,6 +46,8 @@ int sl_blob_map(sluice_blob *blob, const struct sl_blob_record *record, uint64_t
 		rc = sl_store_device_open(blob->store, (struct sl_device *)for_device,
 		                          &request.sdev);
 	}
+	if (!rc && at && !request.sdev)
+		rc = sl_fail(-EINVAL, "the addresses are of a device, and the blob is on the host");
 	if (!rc)
 		rc = sl_mapping_acquire(blob->store, &request, deadline, &blob->mapping);
 	if (rc)

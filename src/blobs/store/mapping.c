@@ -12,8 +12,9 @@
  *   READY        mapped
  *
  * A mapping without users is kept in a list (store->idle, sdev->idle) up to a limit, except if it
- * is doomed, or if it is a device's region for a single blob that was mapped for writing. The
- * thread that drops the last use unmaps host memory; mappings by drivers go to the unmap thread.
+ * is doomed, or if it is a region for a single blob, either of a device, mapped for writing, or of
+ * the host, registered with a device. The thread that drops the last use unmaps host memory;
+ * mappings by drivers go to the unmap thread.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -233,6 +234,7 @@ static int mapping_claim_locked(sluice_store *store, const struct sl_map_request
 			mapping->for_device = r->for_device;
 			mapping->kind = r->kind;
 			mapping->at = r->at;
+			mapping->alone |= r->part;
 			mapping->state = SL_MAPPING_IN_PROGRESS;
 			mapping->users = 1;
 			break;
@@ -319,7 +321,9 @@ void sl_mapping_release(sluice_store *store, struct sl_mapping *mapping)
 	sl_mutex_lock(&store->mutex);
 	epoch = mapping->stale ? 0 : store->epoch;
 	if (!--mapping->users) {
-		if (mapping->doomed || (mapping->by_driver && mapping->writable && mapping->alone))
+		if (mapping->doomed ||
+		    (mapping->by_driver && mapping->alone &&
+		     (mapping->writable || mapping->kind == SLUICE_BLOB_ON_HOST)))
 			sl_mapping_leave_locked(store, mapping, &gone);
 		else if (!mapping->by_driver || (!mapping->writable && !mapping->published))
 			mapping_keep_locked(store, mapping, &gone);

@@ -42,6 +42,7 @@ struct sl_map_request {
 	const struct sl_device *for_device; /* another device that is to access the memory; NULL */
 	/* Vacant addresses for a mapping of its own; NULL: any, or one that there is. */
 	const struct sluice_addresses *at;
+	bool part; /* the region holds a part of an owner alone */
 };
 
 static inline struct sl_list *sl_mapping_bucket(sluice_store *store, uint64_t region)

@@ -129,8 +129,9 @@ int sluice_blob_part_vacate(sluice_blob *owner, unsigned index, struct sluice_ad
 	sluice_blob *part = rc ? NULL : atomic_load(&owner->parts[index]);
 
 	if (!rc && (!part || !part->mapping || part->state != SLUICE_BLOB_IS_SEALED))
-		rc = sl_fail(-EPERM, "sluice_blob_part_vacate: part %u is not mapped, or not "
-		                     "sealed",
+		rc = sl_fail(-EPERM,
+		             "sluice_blob_part_vacate: part %u is not mapped, or not "
+		             "sealed",
 		             index);
 	if (!rc)
 		rc = sl_mapping_vacate(owner->store, part->mapping, out);
@@ -163,8 +164,8 @@ int sluice_blob_part_at(sluice_blob *owner, unsigned index, const struct sluice_
 
 int sluice_addresses_free(const struct sluice_addresses *at)
 {
-	struct sl_device *device = at && at->device >= 0 ? sl_device_find((unsigned)at->device)
-	                                                 : NULL;
+	struct sl_device *device =
+		at && at->device >= 0 ? sl_device_find((unsigned)at->device) : NULL;
 	int rc;
 
 	if (!device || !device->sharing)
