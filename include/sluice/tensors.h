@@ -542,23 +542,22 @@ SLUICE_API int sluice_collection_attach_at(sluice_store *s, const char *name, in
 /* A tensor of a collection that is to be copied, and memory for its bytes. */
 struct sluice_collection_target {
 	size_t index;
-	void *to; /* of the host or a device */
+	void *to; /* of a device */
 };
 /*
- * Copies tensors to memory of the program. The device of a target reads memory of the host by
- * itself, at no cost of the processor: attach with this device first, which registers it (at 20
- * GB/s on an H100, so it pays from the second copy on, or if it is done in advance; all streams of
- * the device that wait for sluice come first). To read once, sluice_tensor_plan_read() of
- * store://NAME is faster. With CUDA a registration is good for all devices of the process.
+ * Copies tensors to memory of the program on a device. That device reads memory of the host by
+ * itself, at no cost of the processor: attach with it first, which registers the memory (at 20 GB/s
+ * on an H100, behind all waits of the device's streams, so it pays from the second copy on). To read
+ * once, sluice_tensor_plan_read() of store://NAME is faster. With CUDA a registration is good for
+ * all devices of the process.
  *
- * on: 0, the call waits; 1, the copies are made in the order of the stream, to a single device, and
- * the call waits for room in the driver's queue only: a release waits for the rest.
+ * on: 0, the call waits; 1, the copies are made in the order of the stream, and the call waits for
+ * room in the driver's queue only. The last release, and a keep, wait for the rest.
  *
  * Returns 0, or
- *   -ENOTSUP   the memory of the host is not registered with a device of a target
+ *   -ENOTSUP   the memory is on another device, or on the host and not registered with this one
  *   -ENOENT    there is no tensor with this index
- *   -EINVAL    a target is NULL; with `on`: on the host, on several devices, or the stream is
- *              being captured
+ *   -EINVAL    a target is not on a device, or not on that of the others; the stream is captured
  *   -ESTALE    as for sluice_collection_get(), or the collection is kept
  *   -ENOMEM, or the error of the device
  */

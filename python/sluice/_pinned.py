@@ -79,20 +79,18 @@ def load_into(tensors: Mapping[str, Any], uri: Any, stream: Any, match: Any) -> 
     if not name or "?" in name:
         raise ValueError(f"pin=True is for a collection, 'store://NAME', not {uri!r}")
     store = _collection._store_of(None)
-    devices = {key: _core.find_memory(tensor)[2] for key, tensor in tensors.items()}
+    found = {key: _core.find_memory(tensor) for key, tensor in tensors.items()}
+    devices = {key: device for key, (_, size, device) in found.items() if size}
     pins = {device: _find(store, name, device) for device in set(devices.values()) - {"cpu"}}
-    if not pins or any(pin.collection is None for pin in pins.values()):
+    if not pins or "cpu" in devices.values() or any(pin.collection is None for pin in pins.values()):
         return None
     entries = next(iter(pins.values())).entries
     names: list[str] = match(tensors, entries)
     number = None if stream is None else max((_stream.find(tensors[key], stream) for key in names), default=0)
-    rows: dict[_Pin, list[tuple[int, int, Any]]] = {}
-    for key in names:
-        pin = pins.get(devices[key]) or next(iter(pins.values()))
-        rows.setdefault(pin, []).append((entries[key][0], entries[key][5], tensors[key]))
-    for pin, some in rows.items():
+    for device, pin in pins.items():
+        rows = [(entries[key][0], entries[key][5], tensors[key]) for key in names if devices.get(key, device) == device]
         if pin.collection is not None:
-            pin.collection._copy_to(some, number)
+            pin.collection._copy_to(rows, number)
     return names
 
 

@@ -432,6 +432,7 @@ DAEMON_TEST(registered_memory_is_copied_by_the_device)
 	sluice_stream stream;
 	uint64_t bytes;
 	int64_t ns = -1;
+	void *second;
 
 	publish(d->store, "m", 1, -1);
 	publish(d->store, "there", 2, device);
@@ -449,23 +450,31 @@ DAEMON_TEST(registered_memory_is_copied_by_the_device)
 	               "not registered");
 	assert_ok(sluice_collection_copy(c, targets[0].v, TENSORS, 0, NULL));
 	targets_check(&targets[0], 1);
-	assert_ok(sluice_collection_copy(c, targets[2].v, TENSORS, 0, NULL));
-	targets_check(&targets[2], 1);
-	/* From a device, to itself and to others. */
-	for (int i = 0; i < 3; i++) {
-		assert_ok(sluice_collection_copy(there, targets[i].v, TENSORS, 0, NULL));
-		targets_check(&targets[i], 2);
-	}
+	assert_refused(sluice_collection_copy(c, targets[1].v, TENSORS, 0, NULL), ENOTSUP,
+	               "not registered with emulated:1");
+	assert_refused(sluice_collection_copy(c, targets[2].v, TENSORS, 0, NULL), EINVAL,
+	               "not on a device");
+	/* From the device to itself. */
+	assert_ok(sluice_collection_copy(there, targets[0].v, TENSORS, 0, NULL));
+	targets_check(&targets[0], 2);
+	assert_refused(sluice_collection_copy(there, targets[1].v, TENSORS, 0, NULL), ENOTSUP,
+	               "not registered with emulated:1");
 	assert_ok(sluice_stream_new(device, &stream));
 	assert_ok(sluice_collection_copy(c, targets[0].v, TENSORS, 1, stream));
 	assert_ok(sluice_stream_synchronize(device, stream));
 	targets_check(&targets[0], 1);
-	assert_refused(sluice_collection_copy(c, targets[2].v, TENSORS, 1, stream), EINVAL,
-	               "one device");
+	second = targets[0].v[1].to;
+	targets[0].v[1].to = targets[1].v[1].to;
+	assert_refused(sluice_collection_copy(c, targets[0].v, TENSORS, 1, stream), EINVAL,
+	               "not on that of the others");
+	targets[0].v[1].to = NULL;
+	assert_refused(sluice_collection_copy(c, targets[0].v, TENSORS, 1, stream), EINVAL,
+	               "not on a device");
 	targets[0].v[1].index = TENSORS;
 	assert_refused(sluice_collection_copy(c, targets[0].v, TENSORS, 0, NULL), ENOENT,
 	               "no tensor 5");
 	assert_ok(sluice_stream_free(stream));
+	targets[0].v[1].to = second;
 	for (int i = 0; i < 3; i++)
 		targets_free(&targets[i]);
 	assert_ok(sluice_collection_release(plain));

@@ -3,7 +3,7 @@
  * Copies out of collections
  *
  * Gives a device copies from memory that it reads by itself: the host's, which is registered with
- * it, or a device's. All are enqueued before the call waits. On the caller's thread.
+ * it, or its own. All are enqueued before the call waits. On the caller's thread.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -16,38 +16,13 @@
 
 #define POLL_NS 100000 /* between two looks at a stream, so that the processor is free */
 
-/* The copies of a call, and where they go. */
-struct set_copies {
-	const sluice_collection *from;
-	size_t count;
-	struct sl_command *commands; /* of no length: to be left out */
-	int *devices;                /* -1: to memory of the host */
-};
-
-static int copies_add(struct set_copies *copies, const struct sluice_collection_target *target)
-{
-	const struct sl_table *table = &copies->from->table;
-	const struct sl_table_row *row;
-
-	if (target->index >= table->head.count)
-		return sl_fail(-ENOENT, "the collection has no tensor %zu", target->index);
-	row = &table->rows[target->index];
-	if (row->bytes && !target->to)
-		return sl_fail(-EINVAL, "tensor '%.256s': its target is NULL",
-		               table->text + row->name);
-	copies->commands[copies->count] = (struct sl_command){
-		SL_COPY,
-		.copy = {target->to, copies->from->data[row->part] + row->offset, row->bytes}};
-	copies->devices[copies->count++] = row->bytes ? sluice_device_of(target->to) : -1;
-	return 0;
-}
-
 /* Returns 0, or -ENOTSUP: the device cannot read the parts by itself. */
-static int copies_check_parts(const sluice_collection *c, struct sl_device *device)
+static int copy_check_parts(const sluice_collection *c, struct sl_device *device)
 {
-	for (unsigned i = 0; i < sluice_blob_parts(c->owner); i++)
-		if (c->device[i] < 0 && c->table.ends[i] &&
-		    !device->ops->registered(device, c->data[i], c->table.ends[i]))
+	for (unsigned i = 0; i < c->table.head.parts; i++)
+		if (c->table.ends[i] && c->device[i] != device->index &&
+		    (c->device[i] >= 0 ||
+		     !device->ops->registered(device, c->data[i], c->table.ends[i])))
 			return sl_fail(-ENOTSUP,
 			               "the collection is not registered with %s: attach to it "
 			               "for this device",
@@ -55,43 +30,49 @@ static int copies_check_parts(const sluice_collection *c, struct sl_device *devi
 	return 0;
 }
 
-/* Gives a stream the copies to its device, as many at a time as follow each other. */
-static int copies_enqueue(const struct set_copies *copies, struct sl_device *device,
-                          sluice_stream stream)
+/* Makes the commands, of which *count have bytes, and finds the device of all targets, or NULL. */
+static int copy_prepare(const sluice_collection *c, const struct sluice_collection_target *targets,
+                        size_t *count, struct sl_command *commands, struct sl_device **device)
 {
-	int rc = copies_check_parts(copies->from, device);
+	size_t made = 0;
 
-	for (size_t i = 0, n; !rc && i < copies->count; i += n) {
-		const struct sl_command *first = &copies->commands[i];
-		int source;
-		size_t taken;
+	*device = NULL;
+	for (size_t i = 0; i < *count; i++) {
+		const struct sl_table_row *row;
+		struct sl_device *of;
 
-		n = 1;
-		if (copies->devices[i] != device->index || !first->copy.length)
+		if (targets[i].index >= c->table.head.count)
+			return sl_fail(-ENOENT, "the collection has no tensor %zu",
+			               targets[i].index);
+		row = &c->table.rows[targets[i].index];
+		if (!row->bytes)
 			continue;
-		source = sluice_device_of(first->copy.from);
-		if (source >= 0 && source != device->index) {
-			sl_device_reach(device->index, source);
-			rc = sluice_copy_on(first->copy.to, first->copy.from, first->copy.length,
-			                    stream);
-			continue;
-		}
-		while (i + n < copies->count && n < SL_COPIES_JOINED &&
-		       copies->devices[i + n] == device->index && first[n].copy.length &&
-		       sluice_device_of(first[n].copy.from) == source)
-			n++;
-		rc = device->ops->enqueue(device, stream, first, n, &taken);
-		if (rc)
-			rc = sl_fail(rc, "%s did not take a copy: %s", device->name,
-			             sl_error_text(rc));
+		of = targets[i].to ? sl_device_of_memory(targets[i].to) : NULL;
+		if (!of || (*device && of != *device))
+			return sl_fail(-EINVAL,
+			               "tensor '%.256s': its target is not on a device, or not on "
+			               "that of the others",
+			               c->table.text + row->name);
+		*device = of;
+		commands[made++] = (struct sl_command){
+			SL_COPY,
+			.copy = {targets[i].to, c->data[row->part] + row->offset, row->bytes}};
 	}
-	return rc;
+	*count = made;
+	return *device ? copy_check_parts(c, *device) : 0;
 }
 
-/* ---------------------------------------------------------------------------- in stream order */
+static int copy_enqueue(struct sl_device *device, sluice_stream stream,
+                        const struct sl_command *commands, size_t count)
+{
+	size_t taken;
+	int rc = device->ops->enqueue(device, stream, commands, count, &taken);
+
+	return rc ? sl_fail(rc, "%s did not take a copy: %s", device->name, sl_error_text(rc)) : 0;
+}
 
 /* Notes an event behind the copies, which a release waits for. */
-static int copies_note(sluice_collection *c, int device, sluice_stream stream)
+static int copy_note(sluice_collection *c, int device, sluice_stream stream)
 {
 	sluice_event *more, event = NULL;
 	int rc = sluice_event_new(device, &event);
@@ -116,65 +97,32 @@ static int copies_note(sluice_collection *c, int device, sluice_stream stream)
 	return sluice_stream_synchronize(device, stream);
 }
 
-static int copies_on(const struct set_copies *copies, sluice_collection *c, sluice_stream stream)
+static int copy_on(sluice_collection *c, struct sl_device *device, sluice_stream stream,
+                   const struct sl_command *commands, size_t count)
 {
-	struct sl_device *device = NULL;
-	int rc, noted;
+	int rc = device->ops->stream_check(device, stream), noted;
 
-	for (size_t i = 0; i < copies->count; i++) {
-		if (!copies->commands[i].copy.length)
-			continue;
-		if (copies->devices[i] < 0 || (device && copies->devices[i] != device->index))
-			return sl_fail(-EINVAL, "in stream order all targets are of one device");
-		device = sl_device_find((unsigned)copies->devices[i]);
-	}
-	rc = device ? device->ops->stream_check(device, stream) : 0;
-	if (!device || rc)
+	if (rc)
 		return rc;
-	rc = copies_enqueue(copies, device, stream);
+	rc = copy_enqueue(device, stream, commands, count);
 	/* After an error some are under way. */
-	noted = copies_note(c, device->index, stream);
+	noted = copy_note(c, device->index, stream);
 	return rc ? rc : noted;
 }
 
-/* ------------------------------------------------------------------------------------- awaited */
-
-static int copies_wait(int device, sluice_stream stream)
+static int copy_awaited(struct sl_device *device, const struct sl_command *commands, size_t count)
 {
 	const struct timespec pause = {.tv_nsec = POLL_NS};
-	int rc;
+	sluice_stream stream;
+	int rc = sluice_stream_new(device->index, &stream), end;
 
-	while (!(rc = sluice_stream_query(device, stream)))
+	if (rc)
+		return rc;
+	rc = copy_enqueue(device, stream, commands, count);
+	while (!(end = sluice_stream_query(device->index, stream)))
 		nanosleep(&pause, NULL);
-	return rc < 0 ? rc : 0;
-}
-
-static int copies_awaited(const struct set_copies *copies)
-{
-	sluice_stream streams[SL_DEVICES_MOST] = {0};
-	int rc = 0;
-
-	for (size_t i = 0; !rc && i < copies->count; i++) {
-		const struct sl_command *command = &copies->commands[i];
-		int device = copies->devices[i];
-
-		if (device < 0 && command->copy.length)
-			rc = sluice_copy(command->copy.to, command->copy.from,
-			                 command->copy.length);
-		if (device < 0 || streams[device])
-			continue;
-		rc = sluice_stream_new(device, &streams[device]);
-		if (!rc)
-			rc = copies_enqueue(copies, sl_device_find((unsigned)device),
-			                    streams[device]);
-	}
-	for (int i = 0; i < SL_DEVICES_MOST; i++) {
-		int end = streams[i] ? copies_wait(i, streams[i]) : 0;
-
-		sluice_stream_free(streams[i]);
-		rc = rc ? rc : end;
-	}
-	return rc;
+	sluice_stream_free(stream);
+	return rc ? rc : SL_MIN(end, 0);
 }
 
 /* --------------------------------------------------------------------------------- public calls */
@@ -182,21 +130,20 @@ static int copies_awaited(const struct set_copies *copies)
 int sluice_collection_copy(sluice_collection *c, const struct sluice_collection_target *targets,
                            size_t count, int on, sluice_stream stream)
 {
-	struct set_copies copies = {.from = c};
 	int rc = sl_collection_check(targets || !count ? c : NULL, "sluice_collection_copy");
+	struct sl_command *commands;
+	struct sl_device *device;
 
 	if (rc)
 		return rc;
-	copies.commands = calloc(count + 1, sizeof(*copies.commands));
-	copies.devices = calloc(count + 1, sizeof(*copies.devices));
-	if (!copies.commands || !copies.devices)
-		rc = sl_fail(-ENOMEM, "no memory for %zu tensors", count);
-	for (size_t i = 0; !rc && i < count; i++)
-		rc = copies_add(&copies, &targets[i]);
-	if (!rc)
-		rc = on ? copies_on(&copies, c, stream) : copies_awaited(&copies);
-	free(copies.commands);
-	free(copies.devices);
+	commands = calloc(count + 1, sizeof(*commands));
+	if (!commands)
+		return sl_fail(-ENOMEM, "no memory for %zu tensors", count);
+	rc = copy_prepare(c, targets, &count, commands, &device);
+	if (!rc && device)
+		rc = on ? copy_on(c, device, stream, commands, count)
+		        : copy_awaited(device, commands, count);
+	free(commands);
 	return rc;
 }
 
@@ -206,14 +153,13 @@ int sluice_collection_registered(const sluice_collection *c, int device, uint64_
 	struct sl_device *found = device < 0 ? NULL : sl_device_find((unsigned)device);
 	int rc = sl_collection_check(bytes && map_ns ? c : NULL, "sluice_collection_registered");
 
-	if (!rc && !found)
-		rc = sl_fail(-ENODEV, "there is no device %d", device);
 	if (!rc)
-		rc = copies_check_parts(c, found);
+		rc = found ? copy_check_parts(c, found)
+		           : sl_fail(-ENODEV, "there is no device %d", device);
 	if (rc)
 		return rc;
 	*bytes = 0;
-	for (unsigned i = 0; i < sluice_blob_parts(c->owner); i++)
+	for (unsigned i = 0; i < c->table.head.parts; i++)
 		*bytes += c->device[i] < 0 ? c->table.ends[i] : 0;
 	*map_ns = c->map_ns;
 	return 0;

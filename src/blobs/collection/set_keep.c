@@ -2,9 +2,9 @@
 /*
  * Addresses of collections that outlive their memory
  *
- * A collection is kept: its parts are unmapped, the owner is released, and the addresses stay. Later
- * another version with the same table is mapped there. On the caller's thread, which calls the
- * driver.
+ * A collection is kept: its parts are unmapped, the owner is released, and the addresses stay.
+ * Later another version with the same table is mapped there. On the caller's thread, which calls
+ * the driver.
  */
 #include <errno.h>
 #include <stdlib.h>

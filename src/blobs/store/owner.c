@@ -121,7 +121,7 @@ int sluice_blob_part(sluice_blob *owner, unsigned index, sluice_blob **out)
 	return rc;
 }
 
-/* ---------------------------------------------------------------------------- addresses that stay */
+/* --------------------------------------------------------------------------- vacant addresses */
 
 int sluice_blob_part_vacate(sluice_blob *owner, unsigned index, struct sluice_addresses *out)
 {

@@ -199,7 +199,7 @@ static void range_free_unlisted(struct range *range)
 }
 
 /* The memory has to have just this length. */
-static int check_length(const struct emulated *device, int fd, size_t length)
+static int emulated_check_length(const struct emulated *device, int fd, size_t length)
 {
 	struct stat st;
 	int rc = emulated_is_whole(length) ? sl_emulated_memory_check(device, fd, length) : -EINVAL;
@@ -212,7 +212,7 @@ static int emulated_map(struct sl_device *base, int fd, size_t length, struct sl
 {
 	struct emulated *device = sl_emulated_of(base);
 	struct range *range;
-	int rc = by->ops == base->ops ? check_length(device, fd, length) : -ENOTSUP;
+	int rc = by->ops == base->ops ? emulated_check_length(device, fd, length) : -ENOTSUP;
 
 	if (!rc)
 		rc = add_mapping(device, RANGE_MAPPED, fd, length, true, &range);
@@ -305,7 +305,7 @@ static struct range *find_vacant(struct emulated *device, const void *at, size_t
 static int emulated_map_at(struct sl_device *base, int fd, size_t length, void *at)
 {
 	struct emulated *device = sl_emulated_of(base);
-	int rc = check_length(device, fd, length);
+	int rc = emulated_check_length(device, fd, length);
 	struct range *range;
 	char *bytes = rc ? MAP_FAILED : mmap(NULL, length, PROT_READ, MAP_SHARED, fd, 0);
 
