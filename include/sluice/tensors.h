@@ -546,9 +546,9 @@ struct sluice_collection_target {
 };
 /*
  * Copies tensors to memory of the program on a device. That device reads memory of the host by
- * itself, at no cost of the processor: attach with it first, which registers the memory (at 20 GB/s
- * on an H100, behind all waits of the device's streams, so it pays from the second copy on). To read
- * once, sluice_tensor_plan_read() of store://NAME is faster. With CUDA a registration is good for
+ * itself, at no cost of the processor: attach with it first, which registers the memory until the
+ * release. A registration comes behind all waits of the device's streams and takes longer than a
+ * copy: to read once, sluice_tensor_plan_read() of store://NAME is faster. With CUDA it is good for
  * all devices of the process.
  *
  * on: 0, the call waits; 1, the copies are made in the order of the stream, and the call waits for
