@@ -64,8 +64,8 @@ def _find(store: Any, name: str, device: str) -> _Pin:
                 current = store.stat(key[2]).id == pin.version
             except FileNotFoundError:
                 current = False
-            if not current and _pins.pop(key, None):
-                pin.close()
+            if not current:
+                _pins.pop(key, pin).close()
     for key, pin in list(_pins.items()):
         if key[:3] == (*_here(), name) and pin.serves(device):
             return pin
@@ -103,5 +103,5 @@ def pinned() -> list[Pinned]:
 def unpin(name: str | None = None) -> None:
     """Let go of what load_into(pin=True) has registered: of a collection, "m" or "store://m", or of all."""
     for key, pin in list(_pins.items()):
-        if key[:2] == _here() and name in (None, key[2], f"store://{key[2]}") and _pins.pop(key, None):
-            pin.close()
+        if key[:2] == _here() and name in (None, key[2], f"store://{key[2]}"):
+            _pins.pop(key, pin).close()

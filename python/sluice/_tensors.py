@@ -375,10 +375,10 @@ def load_into(
     Each destination is a tensor of torch, or an array or buffer, with as many bytes as the tensor in the file;
     types and shapes of torch's and numpy's are compared. strict: a name that is on one side only raises KeyError.
     tied: a name that is in no file is not missed if its tensor of torch, or array, is the memory of one that is read.
-    pin: of a collection on the host, "store://name": its memory is registered with the device of the tensors by the first
-    such call of the process, and the device copies from there, without work of a processor. pinned() tells the time that
-    took, or why it failed: then the load goes through the ring as without pin. A registration ends with unpin(), and with
-    the next such call once the collection was replaced or deleted. The rest is as for load().
+    pin: of a collection on the host, "store://name": the first such call of a process registers its memory with the
+    device of the tensors, which copies from there, without work of a processor. pinned() tells the time that took, or
+    why it failed: then the load goes through the ring, as without pin. A registration ends with unpin(), and with the
+    next such call once the collection was replaced or deleted. The rest is as for load().
 
     >>> import numpy
     >>> numpy.savez(path + ".npz", a=numpy.arange(3))

@@ -188,7 +188,8 @@ def test_kept_addresses_are_those_of_the_next_version(usual, kept):
 def test_what_differs_leaves_the_addresses_as_they_are(usual, kept):
     m, views, places = kept
     other = model(2)
-    sluice.publish("other", {**other, "b": other["b"].astype("f8")}, "emulated:0", store=usual, framework="dlpack").close()
+    other["b"] = other["b"].astype("f8")
+    sluice.publish("other", other, "emulated:0", store=usual, framework="dlpack").close()
     with pytest.raises(OSError, match="not kept"):
         sluice.attach("m", store=usual, framework="dlpack", at=m)
     m.close(keep=True)
