@@ -222,12 +222,12 @@ static int run_copy(struct request *request)
 	                              request->target_count, request->set.on, request->set.stream);
 }
 
-/* _copy_to([(index, bytes, buffer), ...], stream): the caller keeps the memory of the buffers. */
+/* _copy_to([(index, address), ...], stream): the caller keeps the memory. */
 static PyObject *collection_copy(Collection *self, PyObject *args)
 {
 	struct request *request;
-	PyObject *rows, *on, *buffer;
-	struct held held;
+	PyObject *rows, *on;
+	uint64_t index, address;
 
 	if (!PyArg_ParseTuple(args, "O!O:_copy_to", &PyList_Type, &rows, &on) ||
 	    !collection_of(self))
@@ -239,29 +239,16 @@ static PyObject *collection_copy(Collection *self, PyObject *args)
 	request->target_count = (size_t)PyList_Size(rows);
 	request->targets =
 		call_copy(&request->call, NULL, request->target_count * sizeof(*request->targets));
-	if (!request->targets || request_stream(request, on)) {
+	for (size_t i = 0; request->targets && i < request->target_count; i++) {
+		if (!PyArg_ParseTuple(PyList_GetItem(rows, i), "O&O&", parse_number, &index,
+		                      parse_number, &address))
+			break;
+		request->targets[i] =
+			(struct sluice_collection_target){index, (void *)(uintptr_t)address};
+	}
+	if (PyErr_Occurred() || request_stream(request, on)) {
 		call_free(&request->call);
 		return NULL;
-	}
-	for (size_t i = 0; i < request->target_count; i++) {
-		uint64_t index, bytes;
-		bool fits = PyArg_ParseTuple(PyList_GetItem(rows, i), "O&O&O", parse_number, &index,
-		                             parse_number, &bytes, &buffer) &&
-		            !held_take(buffer, true, &held);
-
-		if (fits) {
-			request->targets[i] = (struct sluice_collection_target){index, held.data};
-			held_give(&held);
-			if (held.length != bytes)
-				PyErr_Format(PyExc_ValueError,
-				             "tensor %llu has %llu bytes, its destination %zu",
-				             (unsigned long long)index, (unsigned long long)bytes,
-				             held.length);
-		}
-		if (PyErr_Occurred()) {
-			call_free(&request->call);
-			return NULL;
-		}
 	}
 	return call_finish(&request->call);
 }

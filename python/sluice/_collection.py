@@ -111,7 +111,8 @@ class Collection(_core.Collection, Mapping[str, Any]):
         return self._describe()[2]
 
     def close(self, keep: bool = False) -> None:
-        """Give the collection back; arrays and tensors of it keep its memory. One that is not sealed disappears with them.
+        """Give the collection back; arrays and tensors of it keep its memory. One that is not sealed disappears with
+        the last of them.
 
         keep: unmap it from its device at once, whatever tensors there are, but keep the addresses, for attach(at=): the
         tensors, and graphs that were captured with them, must not be used before that. The device has to be done with
@@ -251,8 +252,8 @@ def attach(name: str, timeout: float | None = 0, *, framework: str | None = None
     object.
     framework: as for load(), or "dlpack". copy: see Collection. store: None: of the usual daemon.
     at: a Collection after close(keep=True): this one is mapped at its addresses, so that its tensors, and graphs that
-    were captured with them, are those of the new one. OSError with errno.EINVAL is raised if the tensors differ in name,
-    type, shape or place; then nothing has changed.
+    were captured with them, are those of the new one. OSError with errno.EINVAL is raised if the tensors differ in
+    name, type, shape or place; then nothing has changed.
     Raises FileNotFoundError (timeout=0) or TimeoutError.
 
     >>> model = sluice.attach("model")  # doctest: +SKIP

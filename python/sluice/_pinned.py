@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any, Mapping, NamedTuple
 
-from . import _collection, _core, _stream
+from . import _collection, _core, _memory, _stream
 
 
 class Pinned(NamedTuple):
@@ -80,15 +81,21 @@ def load_into(tensors: Mapping[str, Any], uri: Any, stream: Any, match: Any) -> 
         raise ValueError(f"pin=True is for a collection, 'store://NAME', not {uri!r}")
     store = _collection._store_of(None)
     found = {key: _core.find_memory(tensor) for key, tensor in tensors.items()}
-    devices = {key: device for key, (_, size, device) in found.items() if size}
-    pins = {device: _find(store, name, device) for device in set(devices.values()) - {"cpu"}}
-    if not pins or "cpu" in devices.values() or any(pin.collection is None for pin in pins.values()):
+    devices = {device for _, size, device in found.values() if size}
+    pins = {device: _find(store, name, device) for device in devices - {"cpu"}}
+    if not pins or "cpu" in devices or any(pin.collection is None for pin in pins.values()):
         return None
     entries = next(iter(pins.values())).entries
     names: list[str] = match(tensors, entries)
     number = None if stream is None else max((_stream.find(tensors[key], stream) for key in names), default=0)
+    torch = sys.modules.get("torch")
+    for key in names:
+        if found[key][1] and (torch is None or not isinstance(tensors[key], torch.Tensor)):
+            _memory.find(tensors[key], True)  # which refuses what is read-only
+        if found[key][1] != entries[key][5]:
+            raise ValueError(f"{key!r} has {entries[key][5]} bytes, its destination {found[key][1]}")
     for device, pin in pins.items():
-        rows = [(entries[key][0], entries[key][5], tensors[key]) for key in names if devices.get(key, device) == device]
+        rows = [(entries[key][0], found[key][0]) for key in names if found[key][2] == device]
         if pin.collection is not None:
             pin.collection._copy_to(rows, number)
     return names

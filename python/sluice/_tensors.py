@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fnmatch
+import functools
 import gc
 import importlib
 import importlib.util
@@ -427,11 +428,16 @@ def _memory_of(tensor: Any) -> tuple[Any, ...]:
     return (id(tensor),)
 
 
+@functools.lru_cache(16)
+def _torch_on(device: Any) -> _Torch:
+    return _Torch(device)
+
+
 def _check_alike(name: str, tensor: Any, entry: tuple[Any, ...]) -> None:
     _, kind, shape, *_ = entry
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(tensor, torch.Tensor):
-        of_torch = _Torch(tensor.device)
+        of_torch = _torch_on(tensor.device)
         dtype, shape = of_torch.dtype(kind), tuple(of_torch.shape(kind, shape))
     elif type(tensor).__module__ == "numpy":
         dtype = _Numpy().dtype(kind)

@@ -96,6 +96,9 @@ def test_what_cannot_be_pinned_is_refused_or_read_as_usual(state, usual):
     short = {**state, "a": state["b"]}
     with pytest.raises(ValueError, match="destination 20"):
         sluice.load_into(short, "store://m", pin=True)
+    read_only = type(state["b"])(20, read_only=True)
+    with pytest.raises(BufferError, match="read-only"):
+        sluice.load_into({**state, "b": read_only}, "store://m", pin=True)
     sluice.unpin()
     on_host = {name: numpy.zeros(shape, "f4") for name, shape in SHAPES.items()}
     sluice.load_into(on_host, "store://m", pin=True)  # there is nothing to register
