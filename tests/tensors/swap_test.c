@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "blobs/store/device_common.h"
+#include "lib/kill_matrix.h"
 #include "sluice/device.h"
 #include "sluice/tensors.h"
 
@@ -384,6 +385,89 @@ DAEMON_TEST(a_process_ends_while_it_keeps_addresses)
 	assert_memory_is(d->store, emulated(), 0);
 }
 
+/* The same, at each step of it; and at its end. */
+static int keep_and_die(const struct daemon *d, const char *point)
+{
+	static _Atomic uint32_t deaths;
+	sluice_collection *c;
+	sluice_store *store;
+
+	store = daemon_connect(d);
+	c = attached(store, "m", -1);
+	die_at_step(point, &deaths);
+	for (unsigned i = 0; i < 3; i++) {
+		assert_ok(sluice_collection_keep(c));
+		assert_ok(sluice_collection_attach_at(store, "m", 0, c));
+	}
+	assert_ok(sluice_collection_release(c));
+	return 0;
+}
+
+DAEMON_TEST(a_process_is_killed_at_each_step_of_a_swap)
+{
+	static const char *const steps[] = {"client: asked for memory", "client: imported",
+	                                    "client: unmapped", "client: tells", "client: got"};
+	unsigned deaths = 0;
+
+	publish(d->store, "m", 1, emulated());
+	for (unsigned i = 0; i < COUNT_OF(steps); i++)
+		for (unsigned pass = 0; pass < 3; pass++) {
+			const char *point = named("%u %s", pass, steps[i]);
+			sluice_collection *c;
+
+			deaths += child_status(child_start("die", d, point)) != 0;
+			c = attached(d->store, "m", -1);
+			assert_seed(c, 1);
+			assert_ok(sluice_collection_release(c));
+		}
+	assert_true(deaths >= 10);
+	assert_ok(sluice_blob_delete(d->store, "m"));
+	assert_idle(d->store);
+	assert_memory_is(d->store, emulated(), 0);
+}
+
+static _Atomic bool replaced;
+
+static void *replace_servers(void *daemon)
+{
+	for (unsigned i = 0; i < 5; i++) {
+		daemon_replace_server(daemon);
+		sleep_ms(10);
+	}
+	atomic_store(&replaced, true);
+	return NULL;
+}
+
+/* What fails meanwhile may be repeated. */
+DAEMON_TEST(servers_are_killed_while_addresses_are_kept_and_mapped)
+{
+	sluice_collection *c;
+	pthread_t thread;
+	char *at;
+
+	publish(d->store, "m", 1, emulated());
+	c = attached(d->store, "m", -1);
+	at = data_of(c, 3);
+	atomic_store(&replaced, false);
+	pthread_create(&thread, NULL, replace_servers, d);
+	while (!atomic_load(&replaced)) {
+		int rc;
+
+		assert_ok(sluice_collection_keep(c));
+		do
+			rc = sluice_collection_attach_at(d->store, "m", 5000, c);
+		while (rc == -ECONNRESET || rc == -ESTALE);
+		assert_ok(rc);
+		assert_ptr_equal(data_of(c, 3), at);
+		assert_seed(c, 1);
+	}
+	pthread_join(thread, NULL);
+	assert_ok(sluice_collection_release(c));
+	assert_ok(sluice_blob_delete(d->store, "m"));
+	assert_idle(d->store);
+	assert_memory_is(d->store, emulated(), 0);
+}
+
 /* ------------------------------------------------------------------------------ registered memory */
 
 struct targets {
@@ -556,4 +640,4 @@ DAEMON_TEST(memory_is_registered_until_the_release)
 	assert_idle(d->store);
 }
 
-DAEMON_MAIN("128M", {"keep", keep_and_end}, {NULL, NULL})
+DAEMON_MAIN("128M", {"keep", keep_and_end}, {"die", keep_and_die}, {NULL, NULL})

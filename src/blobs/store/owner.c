@@ -166,10 +166,12 @@ int sluice_addresses_free(const struct sluice_addresses *at)
 {
 	struct sl_device *device =
 		at && at->device >= 0 ? sl_device_find((unsigned)at->device) : NULL;
-	int rc;
+	int rc = sl_device_check_process();
 
-	if (!device || !device->sharing)
-		return sl_fail(-EINVAL, "sluice_addresses_free: there are none");
+	if (!rc && (!device || !device->sharing))
+		rc = sl_fail(-EINVAL, "sluice_addresses_free: there are none");
+	if (rc)
+		return rc;
 	rc = device->sharing->abandon(device, at->start, at->bytes);
 	return rc ? sl_fail(rc, "%s does not take addresses back: %s", device->name,
 	                    sl_error_text(rc))
