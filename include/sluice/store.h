@@ -369,6 +369,43 @@ SLUICE_API unsigned sluice_blob_parts(const sluice_blob *b);
  */
 SLUICE_API int sluice_blob_part(sluice_blob *owner, unsigned index, sluice_blob **out);
 
+/* Addresses of a device where nothing is mapped; the program owns them. */
+struct sluice_addresses {
+	int device;
+	void *start;
+	size_t bytes;
+};
+/*
+ * Unmaps a sealed part in memory of a device that is mapped by sluice_blob_part(), and keeps its
+ * addresses: they hold no memory, and stay valid in commands that are prepared, such as captured
+ * graphs, but nothing may use them until a part is mapped there. The caller ensures that nothing
+ * uses the part now; the call may wait for all work of the device. The handle of the part is gone
+ * then. The addresses end with the process, with sluice_addresses_free(), or with
+ * sluice_blob_part_at(). No other call may use the owner meanwhile.
+ *
+ * Returns 0, or
+ *   -EBUSY     another handle in this process has the same memory, at the same addresses
+ *   -ENOTSUP   the part is in memory of the host, is published memory of a process, is mapped for
+ *              another device, or was made by this process, which has not got it
+ *   -EPERM     the part is not mapped, or not sealed
+ *   -ENOENT    there is no such part
+ *   others     the device does not work any more
+ */
+SLUICE_API int sluice_blob_part_vacate(sluice_blob *owner, unsigned index,
+                                       struct sluice_addresses *out);
+/*
+ * Maps a part as sluice_blob_part() does, at these addresses, which belong to the part then: its
+ * last release gives them back. They may be of a part of another owner, another store or daemon. If
+ * the call fails, they stay the program's, with nothing there.
+ *
+ * Returns 0, the errors of sluice_blob_part(), or
+ *   -EINVAL   the part has another size or device than the addresses, or is mapped already
+ */
+SLUICE_API int sluice_blob_part_at(sluice_blob *owner, unsigned index,
+                                   const struct sluice_addresses *at, sluice_blob **out);
+/* Gives addresses back to the driver. Returns 0, -EINVAL: there are no such, or its error. */
+SLUICE_API int sluice_addresses_free(const struct sluice_addresses *at);
+
 /* --------------------------------------------------------------------------------------- get */
 
 /*

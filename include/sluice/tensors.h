@@ -523,9 +523,67 @@ SLUICE_API int sluice_collection_fetch(sluice_store *s, const struct sluice_orig
                                        const char *name, int timeout_ms, sluice_collection **out);
 /*
  * Releases a collection. Its tensors must not be used any more, but for those that were exported:
- * they keep the memory. One that is not sealed is aborted.
+ * they keep the memory. One that is not sealed is aborted. The last of its users waits for copies
+ * by sluice_collection_copy() that are under way.
  */
 SLUICE_API int sluice_collection_release(sluice_collection *c);
+
+/*
+ * Unmaps a collection that is on devices, and keeps its addresses, as sluice_blob_part_vacate()
+ * does: this process holds nothing of its memory any more, and the program may map another version
+ * there by sluice_collection_attach_at(). Until then no other call may use the collection, but
+ * sluice_collection_release(), which gives the addresses back; nothing may use its tensors, those
+ * that were exported included, which stay valid objects. Streams, stores and other collections are
+ * not concerned: the store may be closed, and its daemon end.
+ *
+ * Returns 0, the errors of sluice_blob_part_vacate(), after which the collection is as before, or
+ *   -ESTALE   it is kept already
+ */
+SLUICE_API int sluice_collection_keep(sluice_collection *c);
+/*
+ * Attaches a collection that is kept to what has this name now, at the addresses that it had: all
+ * its tensors, and those that were exported, are the new ones. Names, types, shapes, devices and
+ * places have to be the same, as they are if the same tensors were published in the same order.
+ * Strings of sluice_collection_get() from before are gone.
+ *
+ * Returns 0, or an error after which the collection is kept as before: those of
+ * sluice_collection_attach() and sluice_blob_part_at(), or
+ *   -EINVAL   the tensors differ (the sentence names the first); the collection is not kept
+ */
+SLUICE_API int sluice_collection_attach_at(sluice_store *s, const char *name, int timeout_ms,
+                                           sluice_collection *c);
+
+/* A tensor of a collection that is to be copied, and memory for its bytes. */
+struct sluice_collection_target {
+	size_t index;
+	void *to; /* of a device */
+};
+/*
+ * Copies tensors to memory of the program on a device. That device reads memory of the host by
+ * itself, at no cost of the processor: attach with it first, which registers the memory until the
+ * release. A registration comes behind all waits of the device's streams and takes longer than a
+ * copy: to read once, sluice_tensor_plan_read() of store://NAME is faster. With CUDA it is good for
+ * all devices of the process.
+ *
+ * on: 0, the call waits; 1, the copies are made in the order of the stream, and the call waits for
+ * room in the driver's queue only. The last release, and a keep, wait for the rest.
+ *
+ * Returns 0, or
+ *   -ENOTSUP   the memory is on another device, or on the host and not registered with this one
+ *   -ENOENT    there is no tensor with this index
+ *   -EINVAL    a target is not on a device, or not on that of the others; the stream is captured
+ *   -ESTALE    as for sluice_collection_get(), or the collection is kept
+ *   -ENOMEM, or the error of the device
+ */
+SLUICE_API int sluice_collection_copy(sluice_collection *c,
+                                      const struct sluice_collection_target *targets, size_t count,
+                                      int on, sluice_stream stream);
+/*
+ * Tells how many bytes of tensors on the host a device can read by itself, and the nanoseconds that
+ * the attach took to map and register them. Returns 0, -ENODEV, -ESTALE, or -ENOTSUP: it cannot.
+ */
+SLUICE_API int sluice_collection_registered(const sluice_collection *c, int device, uint64_t *bytes,
+                                            int64_t *map_ns);
 
 /* Returns the number of tensors. */
 SLUICE_API size_t sluice_collection_count(const sluice_collection *c);

@@ -28,9 +28,12 @@ int run_get(struct request *request)
 		if (request->context)
 			rc = sluice_collection_fetch(handle->of->store, &request->origin,
 			                             request->name, slice, &handle->collection);
+		else if (request->store)
+			rc = sluice_collection_attach_at(request->store->store, request->name,
+			                                 slice, handle->collection);
 		else if (request->attaches)
-			rc = sluice_collection_attach(handle->of->store, request->name, -1, slice,
-			                              &handle->collection);
+			rc = sluice_collection_attach(handle->of->store, request->name,
+			                              request->place, slice, &handle->collection);
 		else
 			rc = sluice_blob_get(handle->of->store, request->name, slice,
 			                     &handle->blob);

@@ -138,23 +138,54 @@ static int request_parse(struct request *request, PyObject *made)
 	return 0;
 }
 
-/* Collection(store, name, timeout_ms, made or None, origin or None) */
+/* Attaches at the addresses that another keeps, and takes its handle away from it. */
+static int collection_open_at(Collection *self, Collection *kept, Store *store, const char *name,
+                              int timeout)
+{
+	struct request *request =
+		kept->handle && store->handle ? request_new(kept->handle, run_get, name, 0) : NULL;
+	struct handle *before;
+
+	if (!request) {
+		if (!PyErr_Occurred())
+			PyErr_SetString(PyExc_ValueError, "the collection or the store is closed");
+		return -1;
+	}
+	request->timeout_ms = timeout;
+	request->store = store->handle;
+	handle_take(request->store);
+	if (request_open(request, &self->handle))
+		return -1;
+	before = self->handle->of;
+	handle_take(store->handle);
+	self->handle->of = store->handle;
+	handle_give(kept->handle);
+	kept->handle = NULL;
+	handle_drop(before);
+	return 0;
+}
+
+/* Collection(store, name, timeout_ms, made or None, origin or None, device, kept or None) */
 static int collection_init(Collection *self, PyObject *args, PyObject *kwargs)
 {
-	PyObject *store, *made, *origin;
+	PyObject *store, *made, *origin, *kept;
 	struct request *request;
-	const char *name;
-	int timeout;
+	const char *name, *device;
+	int timeout, place;
 
-	if (!PyArg_ParseTuple(args, "O!siOO:Collection", store_type, &store, &name, &timeout, &made,
-	                      &origin))
+	if (!PyArg_ParseTuple(args, "O!siOOsO:Collection", store_type, &store, &name, &timeout,
+	                      &made, &origin, &device, &kept) ||
+	    parse_device(device, &place))
 		return -1;
+	if (kept != Py_None && !self->handle)
+		return collection_open_at(self, (Collection *)kept, (Store *)store, name, timeout);
 	request = request_new_object((Store *)store, self->handle,
 	                             made == Py_None ? run_get : run_make, name);
 	if (request) {
 		request->timeout_ms = timeout;
 		request->attaches = made == Py_None;
 		request->here = made != Py_None;
+		request->place = place;
 	}
 	if (request && ((made != Py_None && request_parse(request, made)) ||
 	                (origin != Py_None && request_origin(request, origin)))) {
@@ -166,10 +197,78 @@ static int collection_init(Collection *self, PyObject *args, PyObject *kwargs)
 
 static sluice_collection *collection_of(Collection *self)
 {
-	if (self->handle)
+	if (self->handle && sluice_collection_blob(self->handle->collection))
 		return self->handle->collection;
-	PyErr_SetString(PyExc_ValueError, "the collection is closed");
+	PyErr_SetString(PyExc_ValueError,
+	                self->handle ? "the collection is closed, but for its addresses"
+	                             : "the collection is closed");
 	return NULL;
+}
+
+/* _keep(): unmaps the collection, and keeps its addresses. */
+static int run_keep(struct request *request)
+{
+	return sluice_collection_keep(request->call.handle->collection);
+}
+
+static PyObject *collection_keep(Collection *self, PyObject *none)
+{
+	struct request *request =
+		collection_of(self) ? request_new(self->handle, run_keep, NULL, 0) : NULL;
+
+	return request ? call_finish(&request->call) : NULL;
+}
+
+static int run_copy(struct request *request)
+{
+	return sluice_collection_copy(request->call.handle->collection, request->targets,
+	                              request->target_count, request->set.on, request->set.stream);
+}
+
+/* _copy_to([(index, address), ...], stream): the caller keeps the memory. */
+static PyObject *collection_copy(Collection *self, PyObject *args)
+{
+	struct request *request;
+	PyObject *rows, *on;
+	uint64_t index, address;
+
+	if (!PyArg_ParseTuple(args, "O!O:_copy_to", &PyList_Type, &rows, &on) ||
+	    !collection_of(self))
+		return NULL;
+	request = request_new(self->handle, run_copy, NULL, 0);
+	if (!request)
+		return NULL;
+	request->here = true; /* the memory is the caller's, who does not leave it */
+	request->target_count = (size_t)PyList_Size(rows);
+	request->targets =
+		call_copy(&request->call, NULL, request->target_count * sizeof(*request->targets));
+	for (size_t i = 0; request->targets && i < request->target_count; i++) {
+		if (!PyArg_ParseTuple(PyList_GetItem(rows, i), "O&O&", parse_number, &index,
+		                      parse_number, &address))
+			break;
+		request->targets[i] =
+			(struct sluice_collection_target){index, (void *)(uintptr_t)address};
+	}
+	if (PyErr_Occurred() || request_stream(request, on)) {
+		call_free(&request->call);
+		return NULL;
+	}
+	return call_finish(&request->call);
+}
+
+/* _registered(device): (bytes, nanoseconds of the registration) */
+static PyObject *collection_registered(Collection *self, PyObject *name)
+{
+	sluice_collection *collection = collection_of(self);
+	const char *text = collection ? parse_text("device", name) : NULL;
+	uint64_t bytes;
+	int64_t ns;
+	int device, rc;
+
+	if (!text || parse_device(text, &device))
+		return NULL;
+	rc = sluice_collection_registered(collection, device, &bytes, &ns);
+	return rc ? raise_last(rc) : Py_BuildValue("KL", (unsigned long long)bytes, (long long)ns);
 }
 
 static PyObject *collection_seal(Collection *self, PyObject *on)
@@ -284,9 +383,10 @@ static PyMethodDef collection_methods[] = {
 	{"_files", ANY(PyCFunction, collection_files), METH_NOARGS, NULL},
 	{"_dlpack", ANY(PyCFunction, collection_dlpack), METH_VARARGS, NULL},
 	{"_describe", ANY(PyCFunction, collection_describe), METH_NOARGS, NULL},
-	{"close", ANY(PyCFunction, store_close), METH_NOARGS,
-         "close($self, /)\n--\n\nGive the collection back; arrays and tensors of it keep its "
-         "memory. One that is not sealed disappears with the last of them."},
+	{"_keep", ANY(PyCFunction, collection_keep), METH_NOARGS, NULL},
+	{"_copy_to", ANY(PyCFunction, collection_copy), METH_VARARGS, NULL},
+	{"_registered", ANY(PyCFunction, collection_registered), METH_O, NULL},
+	{"_close", ANY(PyCFunction, store_close), METH_NOARGS, NULL},
 	{0},
 };
 static PyType_Slot collection_slots[] = {

@@ -24,6 +24,8 @@ static void request_clean(struct call *call)
 		handle_give(request->made);
 	if (request->context)
 		handle_give(request->context);
+	if (request->store)
+		handle_give(request->store);
 }
 
 static int request_make(struct call *call)

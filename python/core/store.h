@@ -37,7 +37,13 @@ struct request {
 	struct sluice_collection_tensor *tensors;
 	size_t tensor_count;
 	sluice_tensors *files; /* NULL: it is made of tensors */
-	int place;             /* of the files; -1: the host */
+	int place; /* of the files, or of the device that is to read a collection; -1: the host */
+	struct handle *store; /* of an attach at kept addresses; NULL */
+	/* Of a copy. */
+	struct sluice_collection_target *targets;
+	size_t target_count;
+	uint64_t registered;
+	int64_t map_ns;
 	int count;
 	struct sluice_blob_info rows[];
 };

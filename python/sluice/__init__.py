@@ -32,6 +32,7 @@ from ._context import Context, configure, doctor
 from ._dataset import Samples
 from ._file import File, Stat, copy, open, open_async, presign
 from ._operation import Operation, progress
+from ._pinned import Pinned, pinned, unpin
 from ._safetensors import patch_safetensors, patched
 from ._save import Save, save
 from ._store import Blob, BlobInfo, Store, Watch
@@ -40,10 +41,10 @@ from ._writer import Series, Writer
 
 __version__: str = _core.version
 __all__ = [
-    "Array", "Blob", "BlobInfo", "Collection", "Context", "File", "Operation", "Samples", "Save", "Series", "Stat",
+    "Array", "Blob", "BlobInfo", "Collection", "Context", "File", "Operation", "Pinned", "Samples", "Save", "Series", "Stat",
     "Store", "Watch", "Writer", "attach", "collection", "configure", "copy", "doctor", "load", "load_array",
-    "load_into", "open", "open_array", "open_array_async", "open_async", "patch_safetensors", "patched", "presign",
-    "progress", "publish", "safe_open", "save",
+    "load_into", "open", "open_array", "open_array_async", "open_async", "patch_safetensors", "patched", "pinned",
+    "presign", "progress", "publish", "safe_open", "save", "unpin",
 ]  # fmt: skip
 
 

@@ -55,10 +55,11 @@ class Collection(_core.Collection, Mapping[str, Any]):
     """
 
     def __init__(self, store: _store.Store, name: str, timeout_ms: int, made: tuple[Any, ...] | None,
-                 framework: str | None = None, copy: bool = False, origin: tuple[Any, ...] | None = None) -> None:
+                 framework: str | None = None, copy: bool = False, origin: tuple[Any, ...] | None = None,
+                 register: str = "cpu", at: Collection | None = None) -> None:
         if framework not in (None, "pt", "torch", "np", "numpy", "dlpack"):
             raise ValueError(f"framework {framework!r} is not 'pt', 'np' or 'dlpack'")
-        super().__init__(store, name, timeout_ms, made, origin)
+        super().__init__(store, name, timeout_ms, made, origin, register, at)
         self._context: _context.Context | None = origin[0] if origin else None
         self._store, self._framework, self._copy = store, framework, copy
         self._libraries: dict[str, Any] = {}
@@ -108,6 +109,20 @@ class Collection(_core.Collection, Mapping[str, Any]):
 
     def __len__(self) -> int:
         return self._describe()[2]
+
+    def close(self, keep: bool = False) -> None:
+        """Give the collection back; arrays and tensors of it keep its memory. One that is not sealed disappears with
+        the last of them.
+
+        keep: unmap it from its device at once, whatever tensors there are, but keep the addresses, for attach(at=): the
+        tensors, and graphs that were captured with them, must not be used before that. The device has to be done with
+        them; this call may wait for it. Raises OSError with errno.EBUSY if this process has another Collection of the
+        same memory, with errno.ENOTSUP if a part of it is on the host, or it is sealed here and not attached to.
+        """
+        if keep:
+            self._keep()
+        else:
+            self._close()
 
     def seal(self, stream: Any = None) -> None:
         """Publish a collection that was made by collection(), behind the work of a stream if it is given.
@@ -228,7 +243,7 @@ def collection(name: str, tensors: Mapping[str, tuple[int | Sequence[int], Any]]
 
 def attach(name: str, timeout: float | None = 0, *, framework: str | None = None, copy: bool = False,
            origin: str | None = None, device: Any = None, context: _context.Context | None = None,
-           store: _store.Store | None = None) -> Collection:
+           store: _store.Store | None = None, at: Collection | None = None) -> Collection:
     """Attach to a collection that a process has published; wait for it, timeout seconds at most, or for ever (None).
 
     origin: "s3://bucket/prefix"; None: $SLUICE_STORE_ORIGIN, or none. If there is one, no collection of this name, and
@@ -236,11 +251,16 @@ def attach(name: str, timeout: float | None = 0, *, framework: str | None = None
     memory of device, by one process of this machine; others wait for it. FileNotFoundError is raised if there is no
     object.
     framework: as for load(), or "dlpack". copy: see Collection. store: None: of the usual daemon.
+    at: a Collection after close(keep=True): this one is mapped at its addresses, so that its tensors, and graphs that
+    were captured with them, are those of the new one. OSError with errno.EINVAL is raised if the tensors differ in
+    name, type, shape or place; then nothing has changed.
     Raises FileNotFoundError (timeout=0) or TimeoutError.
 
     >>> model = sluice.attach("model")  # doctest: +SKIP
     >>> model["embed.weight"].shape  # doctest: +SKIP
     torch.Size([32000, 4096])
     """
-    found = _store._origin(origin, context, False, device)
-    return Collection(_store_of(store), name, _store._milliseconds(timeout), None, framework, copy, found)
+    if at is not None and (origin is not None or device is not None):
+        raise ValueError("an attach at kept addresses has no origin")
+    found = None if at is not None else _store._origin(origin, context, False, device)
+    return Collection(_store_of(store), name, _store._milliseconds(timeout), None, framework, copy, found, at=at)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fnmatch
+import functools
 import gc
 import importlib
 import importlib.util
@@ -420,6 +421,7 @@ def load_into(
     strict: bool = True,
     tied: bool = False,
     stream: Any = None,
+    pin: bool = False,
     verify: Path | Mapping[str, str] | None = None,
     slices: _slices.Slices = None,
     even: bool = False,
@@ -433,7 +435,11 @@ def load_into(
     Each destination is a tensor of torch, or an array or buffer, with as many bytes as the tensor in the file;
     types and shapes of torch's and numpy's are compared. strict: a name that is on one side only raises KeyError.
     tied: a name that is in no file is not missed if its tensor of torch, or array, is the memory of one that is read.
-    For several ranks tensors is a mapping from each rank to its tensors. The rest is as for load().
+    pin: of a collection on the host, "store://name": the first such call of a process registers its memory with the
+    device of the tensors, which copies from there, without work of a processor. pinned() tells the time that took, or
+    why it failed: then the load goes through the ring, as without pin. A registration ends with unpin(), and with the
+    next such call once the collection was replaced or deleted. For several ranks tensors is a mapping from each rank to
+    its tensors. The rest is as for load().
 
     >>> import numpy
     >>> numpy.savez(path + ".npz", a=numpy.arange(3))
@@ -445,6 +451,16 @@ def load_into(
     of = _slices.Ranks(tensors, by_rank, slices, even, rank, ranks)
     if stream is not None and not of.one:
         raise ValueError("stream= is for one device; a load for several ranks is awaited")
+    if pin:
+        if verify is not None or slices or not of.one:
+            raise ValueError("with pin=True whole tensors of one rank are copied, and no digests checked")
+
+        def match(tensors: Mapping[str, Any], entries: Mapping[str, Any]) -> list[str]:
+            return _match(tensors, entries, strict, tied)
+
+        found = importlib.import_module("sluice._pinned").load_into(tensors, files, stream, match)
+        if found is not None:
+            return list(found)
     opened = _Files(files, context, headers)
     known = [name for name in opened.entries if strict or any(name in some for some in of.given.values())]
     wants, names, number = [], set(), None if stream is None else 0
@@ -480,11 +496,16 @@ def _memory_of(tensor: Any) -> tuple[Any, ...]:
     return (id(tensor),)
 
 
+@functools.lru_cache(16)
+def _torch_on(device: Any) -> _Torch:
+    return _Torch(device)
+
+
 def _check_alike(name: str, tensor: Any, entry: tuple[Any, ...]) -> None:
     _, kind, shape, *_ = entry
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(tensor, torch.Tensor):
-        of_torch = _Torch(tensor.device)
+        of_torch = _torch_on(tensor.device)
         dtype, shape = of_torch.dtype(kind), tuple(of_torch.shape(kind, shape))
     elif type(tensor).__module__ == "numpy":
         dtype = _Numpy().dtype(kind)

@@ -176,7 +176,10 @@ def collections(socket: str) -> None:
             assert_type(first, sluice.Collection)
             assert_type((first.name, first.version, first.files), tuple[str, int, dict[str, bytes]])
         made = sluice.collection("model", {"w": ((2,), "float32")}, "cpu", replace=True, store=store)
-        with sluice.attach("model", timeout=1, store=store) as held:
+        first.close(keep=False)
+        assert_type(sluice.pinned(), list[sluice.Pinned])
+        sluice.unpin("store://model")
+        with sluice.attach("model", timeout=1, store=store, at=None) as held:
             made.seal()
             newer = held.newer(timeout=60).wait()
             print(newer.version != held.version, len(newer), list(newer), "w" in newer)

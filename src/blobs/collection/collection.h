@@ -14,6 +14,7 @@
 #ifndef SL_COLLECTION_H
 #define SL_COLLECTION_H
 
+#include <sluice/device.h>
 #include <sluice/tensors.h>
 
 #include "core/core.h"
@@ -106,8 +107,14 @@ int sl_collection_read(sluice_store *s, const char *name, sluice_tensors *tensor
 struct sluice_collection {
 	uint32_t process;       /* see sl_process_is() */
 	_Atomic unsigned users; /* the handle, and exported tensors */
-	sluice_blob *owner;
+	sluice_blob *owner;     /* NULL: it is kept without memory */
 	struct sl_table table;
+	struct sluice_addresses *kept; /* of the parts, if there is no owner */
+	int64_t map_ns;                /* that the parts took to be mapped, and registered */
+	struct sl_mutex mutex;
+	/* Events behind copies in stream order that may be under way. */
+	sluice_event *copies SL_GUARDED_BY(&mutex);
+	unsigned copy_count SL_GUARDED_BY(&mutex);
 	/* Of the parts. */
 	char *data[SLUICE_BLOB_PARTS_MOST];
 	int device[SLUICE_BLOB_PARTS_MOST];
@@ -117,5 +124,15 @@ struct sluice_collection {
  * 0 or an error with a sentence.
  */
 int sl_collection_wrap(sluice_blob *owner, const void *bytes, size_t n, sluice_collection **out);
+/*
+ * Maps the parts, at addresses that are kept or anywhere (NULL). After an error no address is used
+ * up. Sets data and device.
+ */
+int sl_collection_map(sluice_collection *c, sluice_blob *owner, const struct sl_table *table,
+                      struct sluice_addresses *kept);
+/* Refuses a collection without memory, and one of another process; `call` is for its sentence. */
+int sl_collection_check(const sluice_collection *c, const char *call);
+/* Waits for copies in stream order, and frees their events. */
+void sl_collection_settle(sluice_collection *c);
 
 #endif

@@ -17,26 +17,34 @@
 /* A daemon that goes while a collection is mapped is looked for again so often. */
 #define TRIES 8
 
-static int collection_map(sluice_collection *c)
+int sl_collection_map(sluice_collection *c, sluice_blob *owner, const struct sl_table *table,
+                      struct sluice_addresses *kept)
 {
+	unsigned mapped = 0;
 	int rc = 0;
 
-	for (unsigned i = 0; !rc && i < sluice_blob_parts(c->owner); i++) {
+	while (!rc && mapped < sluice_blob_parts(owner)) {
+		unsigned i = mapped;
 		sluice_blob *part;
 
-		rc = sluice_blob_part(c->owner, i, &part);
+		rc = kept ? sluice_blob_part_at(owner, i, &kept[i], &part)
+		          : sluice_blob_part(owner, i, &part);
 		if (rc)
-			return rc;
-		if (c->table.ends[i] > sluice_blob_size(part))
+			break;
+		mapped++;
+		if (table->ends[i] > sluice_blob_size(part))
 			rc = sl_fail(-EBADMSG,
 			             "the collection is damaged: part %u has %zu bytes, and its "
 			             "tensors %" PRIu64,
-			             i, sluice_blob_size(part), c->table.ends[i]);
+			             i, sluice_blob_size(part), table->ends[i]);
 		c->data[i] = sluice_blob_mutable_data(part);
 		if (!c->data[i])
 			c->data[i] = (char *)sluice_blob_data(part);
 		c->device[i] = sluice_blob_device(part);
 	}
+	while (rc && kept && mapped--)
+		if (sluice_blob_part_vacate(owner, mapped, &kept[mapped]))
+			kept[mapped].start = NULL;
 	return rc;
 }
 
@@ -47,11 +55,15 @@ int sl_collection_wrap(sluice_blob *owner, const void *bytes, size_t n, sluice_c
 
 	if (!rc) {
 		atomic_init(&c->users, 1);
+		sl_mutex_init(&c->mutex);
 		c->owner = owner;
 		rc = sl_table_read(bytes, n, sluice_blob_parts(owner), &c->table);
 	}
-	if (!rc)
-		rc = collection_map(c);
+	if (!rc) {
+		c->map_ns = sl_now();
+		rc = sl_collection_map(c, owner, &c->table, NULL);
+		c->map_ns = sl_now() - c->map_ns;
+	}
 	if (rc && c)
 		free(c->table.memory);
 	if (rc)
@@ -107,6 +119,19 @@ static int collection_check(const sluice_collection *c, const char *call)
 	return sl_process_is(c->process) ? 0 : sl_process_refuse();
 }
 
+void sl_collection_settle(sluice_collection *c)
+{
+	sl_mutex_lock(&c->mutex);
+	for (unsigned i = 0; i < c->copy_count; i++) {
+		sluice_event_synchronize(c->copies[i]);
+		sluice_event_free(c->copies[i]);
+	}
+	free(c->copies);
+	c->copies = NULL;
+	c->copy_count = 0;
+	sl_mutex_unlock(&c->mutex);
+}
+
 /* Does nothing in a child of fork(), which may not use sluice. */
 static void collection_unref(void *collection)
 {
@@ -114,7 +139,13 @@ static void collection_unref(void *collection)
 
 	if (!sl_process_is(c->process) || atomic_fetch_sub(&c->users, 1) != 1)
 		return;
+	sl_collection_settle(c);
 	sluice_blob_release(c->owner);
+	for (unsigned i = 0; c->kept && i < c->table.head.parts; i++)
+		if (c->kept[i].start)
+			sluice_addresses_free(&c->kept[i]);
+	sl_mutex_destroy(&c->mutex);
+	free(c->kept);
 	free(c->table.memory);
 	free(c);
 }
@@ -140,12 +171,14 @@ size_t sluice_collection_count(const sluice_collection *c)
 	return c ? c->table.head.count : 0;
 }
 
-/* The same for calls that give addresses; after the seal the owner may be one that is not held. */
-static int collection_check_held(const sluice_collection *c, const char *call)
+/* After the seal the owner may be one that is not held. */
+int sl_collection_check(const sluice_collection *c, const char *call)
 {
 	int rc = collection_check(c, call);
 
-	if (!rc && !sluice_blob_data(c->owner))
+	if (!rc && !c->owner)
+		rc = sl_fail(-ESTALE, "%s: the collection is kept without memory", call);
+	else if (!rc && !sluice_blob_data(c->owner))
 		rc = sl_fail(-ESTALE, "the collection was sealed, and not held: it was deleted or "
 		                      "replaced at once, or the store holds too many blobs");
 	return rc;
@@ -154,7 +187,7 @@ static int collection_check_held(const sluice_collection *c, const char *call)
 static int collection_check_index(const sluice_collection *c, const char *call, size_t index,
                                   const void *out)
 {
-	int rc = collection_check_held(out ? c : NULL, call);
+	int rc = sl_collection_check(out ? c : NULL, call);
 
 	if (!rc && index >= c->table.head.count)
 		rc = sl_fail(-ENOENT, "the collection has %" PRIu64 " tensors, and no number %zu",
@@ -202,7 +235,7 @@ int sluice_collection_find(const sluice_collection *c, const char *name, size_t 
 int sluice_collection_get_file(const sluice_collection *c, size_t index,
                                struct sluice_collection_file *out)
 {
-	int rc = collection_check_held(out ? c : NULL, "sluice_collection_get_file");
+	int rc = sl_collection_check(out ? c : NULL, "sluice_collection_get_file");
 	const struct sl_table_file *file;
 	const char *bytes;
 

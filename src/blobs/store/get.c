@@ -20,12 +20,15 @@ struct get_options {
 
 /* Maps a blob; by a driver, if the blob is on a device or is to be accessed by one. */
 int sl_blob_map(sluice_blob *blob, const struct sl_blob_record *record, uint64_t epoch,
-                const struct sl_device *for_device, int64_t deadline)
+                const struct sl_device *for_device, const struct sluice_addresses *at,
+                int64_t deadline)
 {
 	const struct sl_blob_range *range = &record->range;
 	struct sl_map_request request = {.region = range->memory,
 	                                 .kind = range->kind,
 	                                 .for_device = for_device,
+	                                 .at = at,
+	                                 .part = blob->owner,
 	                                 .epoch = epoch};
 	int rc = 0;
 
@@ -43,6 +46,8 @@ int sl_blob_map(sluice_blob *blob, const struct sl_blob_record *record, uint64_t
 		rc = sl_store_device_open(blob->store, (struct sl_device *)for_device,
 		                          &request.sdev);
 	}
+	if (!rc && at && !request.sdev)
+		rc = sl_fail(-EINVAL, "the addresses are of a device, and the blob is on the host");
 	if (!rc)
 		rc = sl_mapping_acquire(blob->store, &request, deadline, &blob->mapping);
 	if (rc)
@@ -99,7 +104,7 @@ static int get_hold(sluice_store *store, struct sl_catalogue_view *view,
 	if (record->metadata_size &&
 	    !sl_metadata_check(metadata, record->metadata_size, record->size))
 		blob->metadata = metadata;
-	rc = sl_blob_map(blob, record, view->epoch, o->for_device, o->deadline);
+	rc = sl_blob_map(blob, record, view->epoch, o->for_device, NULL, o->deadline);
 	if (!rc)
 		rc = get_count_parts(blob);
 	if (rc) {

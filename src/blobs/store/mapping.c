@@ -12,8 +12,9 @@
  *   READY        mapped
  *
  * A mapping without users is kept in a list (store->idle, sdev->idle) up to a limit, except if it
- * is doomed, or if it is a device's region for a single blob that was mapped for writing. The
- * thread that drops the last use unmaps host memory; mappings by drivers go to the unmap thread.
+ * is doomed, or if it is a region for a single blob, either of a device, mapped for writing, or of
+ * the host, registered with a device. The thread that drops the last use unmaps host memory;
+ * mappings by drivers go to the unmap thread.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -208,7 +209,9 @@ static int mapping_claim_locked(sluice_store *store, const struct sl_map_request
 	bool current;
 
 	for (;;) {
-		mapping = sl_mapping_find_locked(store, r->region, r->writable, r->for_device);
+		mapping = r->at ? NULL
+		                : sl_mapping_find_locked(store, r->region, r->writable,
+		                                         r->for_device);
 		/* The daemon numbers regions; but a lease of memory is valid with one server. */
 		current = r->writable ? store->epoch == r->epoch
 		                      : sl_same_daemon(store->epoch, r->epoch);
@@ -230,6 +233,8 @@ static int mapping_claim_locked(sluice_store *store, const struct sl_map_request
 			mapping->sdev = r->sdev;
 			mapping->for_device = r->for_device;
 			mapping->kind = r->kind;
+			mapping->at = r->at;
+			mapping->alone |= r->part;
 			mapping->state = SL_MAPPING_IN_PROGRESS;
 			mapping->users = 1;
 			break;
@@ -264,10 +269,17 @@ int sl_mapping_acquire(sluice_store *store, const struct sl_map_request *r, int6
 		return rc;
 	rc = mapping_establish(store, mapping, r->epoch, deadline);
 	sl_mutex_lock(&store->mutex);
-	mapping->state = SL_MAPPING_READY;
 	/* For a server that is gone, or for another region in the new daemon. */
 	if (!rc && (mapping->stale || (r->writable && mapping->doomed)))
 		rc = sl_fail(-ESTALE, "there is no such memory any more");
+	if (rc && r->at && mapping->base) {
+		sl_mutex_unlock(&store->mutex);
+		r->sdev->device->sharing->vacate(r->sdev->device, mapping->base, mapping->bytes);
+		mapping->base = NULL;
+		sl_mutex_lock(&store->mutex);
+	}
+	mapping->at = NULL;
+	mapping->state = SL_MAPPING_READY;
 	if (rc) {
 		*out = NULL;
 		mapping->users = 0;
@@ -309,7 +321,9 @@ void sl_mapping_release(sluice_store *store, struct sl_mapping *mapping)
 	sl_mutex_lock(&store->mutex);
 	epoch = mapping->stale ? 0 : store->epoch;
 	if (!--mapping->users) {
-		if (mapping->doomed || (mapping->by_driver && mapping->writable && mapping->alone))
+		if (mapping->doomed ||
+		    (mapping->by_driver && mapping->alone &&
+		     (mapping->writable || mapping->kind == SLUICE_BLOB_ON_HOST)))
 			sl_mapping_leave_locked(store, mapping, &gone);
 		else if (!mapping->by_driver || (!mapping->writable && !mapping->published))
 			mapping_keep_locked(store, mapping, &gone);

@@ -28,6 +28,7 @@ struct sl_mapping {
 	uint32_t kind;                /* enum sluice_blob_kinds */
 	struct sl_store_device *sdev; /* as in struct sl_map_request; NULL while EXPECTED */
 	const struct sl_device *for_device;
+	const struct sluice_addresses *at; /* while IN_PROGRESS, as in struct sl_map_request */
 };
 
 /* A region to be mapped. */
@@ -39,6 +40,9 @@ struct sl_map_request {
 	/* The device that has the memory, or with which it is registered; NULL: neither. */
 	struct sl_store_device *sdev;
 	const struct sl_device *for_device; /* another device that is to access the memory; NULL */
+	/* Vacant addresses for a mapping of its own; NULL: any, or one that there is. */
+	const struct sluice_addresses *at;
+	bool part; /* the region holds a part of an owner alone */
 };
 
 static inline struct sl_list *sl_mapping_bucket(sluice_store *store, uint64_t region)
@@ -68,6 +72,12 @@ int sl_mapping_map(struct sl_mapping *mapping, int fd);
 int sl_mapping_acquire(sluice_store *store, const struct sl_map_request *r, int64_t deadline,
                        struct sl_mapping **out);
 void sl_mapping_release(sluice_store *store, struct sl_mapping *mapping);
+/*
+ * Unmaps a device's memory on the calling thread, and keeps its addresses; ends the only use of the
+ * mapping. -EBUSY: there are others, -ENOTSUP: it is no memory that the device has mapped.
+ */
+int sl_mapping_vacate(sluice_store *store, struct sl_mapping *mapping,
+                      struct sluice_addresses *out);
 /* Dooms the mappings that are of no use with a new server; all: every mapping. */
 void sl_mappings_forget_locked(sluice_store *store, bool all) SL_REQUIRES(&store->mutex);
 /* Frees the mappings of a store that is being closed, but for those of the unmap thread. */

@@ -61,7 +61,8 @@ unsigned sluice_blob_parts(const sluice_blob *blob)
 }
 
 /* Makes a handle of a part of an owner that is held. */
-static int owner_map_part(sluice_blob *owner, unsigned index, sluice_blob **out)
+static int owner_map_part(sluice_blob *owner, unsigned index, const struct sluice_addresses *at,
+                          sluice_blob **out)
 {
 	const struct sl_mapping *mapping = owner->mapping;
 	struct sl_blob_record record = owner->held.record;
@@ -78,7 +79,7 @@ static int owner_map_part(sluice_blob *owner, unsigned index, sluice_blob **out)
 	atomic_init(&part->state, SLUICE_BLOB_IS_SEALED);
 	part->owner = owner;
 	rc = sl_blob_map(part, &record, owner->view->epoch,
-	                 mapping->by_driver ? mapping->for_device : NULL, SL_FOREVER);
+	                 mapping->by_driver ? mapping->for_device : NULL, at, SL_FOREVER);
 	if (rc) {
 		sl_blob_release_handle(part);
 		return rc == -ESTALE ? sl_fail(rc, "the blob is of a daemon that is gone") : rc;
@@ -87,22 +88,28 @@ static int owner_map_part(sluice_blob *owner, unsigned index, sluice_blob **out)
 	return 0;
 }
 
+/* Checks the arguments of a call; `out` is its result. */
+static int owner_check_part(sluice_blob *owner, unsigned index, const void *out, const char *call)
+{
+	int rc = owner && out ? sl_store_check(owner->store, call)
+	                      : sl_fail(-EINVAL, "%s: NULL", call);
+
+	if (!rc && index >= owner->part_count)
+		rc = sl_fail(-ENOENT, "the blob has %u parts, and no part %u", owner->part_count,
+		             index);
+	return rc;
+}
+
 int sluice_blob_part(sluice_blob *owner, unsigned index, sluice_blob **out)
 {
 	sluice_blob *part, *before = NULL;
-	int rc;
+	int rc = owner_check_part(owner, index, out, "sluice_blob_part");
 
-	if (!owner || !out)
-		return sl_fail(-EINVAL, "sluice_blob_part: NULL");
-	rc = sl_store_check(owner->store, "sluice_blob_part");
 	if (rc)
 		return rc;
-	if (index >= owner->part_count)
-		return sl_fail(-ENOENT, "the blob has %u parts, and no part %u", owner->part_count,
-		               index);
 	part = atomic_load(&owner->parts[index]);
 	if (!part) {
-		rc = owner_map_part(owner, index, &part);
+		rc = owner_map_part(owner, index, NULL, &part);
 		/* Another thread may have been faster. */
 		if (!rc && !atomic_compare_exchange_strong(&owner->parts[index], &before, part)) {
 			sl_blob_release_handle(part);
@@ -112,4 +119,61 @@ int sluice_blob_part(sluice_blob *owner, unsigned index, sluice_blob **out)
 	if (!rc)
 		*out = part;
 	return rc;
+}
+
+/* --------------------------------------------------------------------------- vacant addresses */
+
+int sluice_blob_part_vacate(sluice_blob *owner, unsigned index, struct sluice_addresses *out)
+{
+	int rc = owner_check_part(owner, index, out, "sluice_blob_part_vacate");
+	sluice_blob *part = rc ? NULL : atomic_load(&owner->parts[index]);
+
+	if (!rc && (!part || !part->mapping || part->state != SLUICE_BLOB_IS_SEALED))
+		rc = sl_fail(-EPERM,
+		             "sluice_blob_part_vacate: part %u is not mapped, or not "
+		             "sealed",
+		             index);
+	if (!rc)
+		rc = sl_mapping_vacate(owner->store, part->mapping, out);
+	if (rc)
+		return rc;
+	part->mapping = NULL;
+	atomic_store(&owner->parts[index], NULL);
+	sl_blob_release_handle(part);
+	return 0;
+}
+
+int sluice_blob_part_at(sluice_blob *owner, unsigned index, const struct sluice_addresses *at,
+                        sluice_blob **out)
+{
+	int rc = owner_check_part(owner, index, at ? out : NULL, "sluice_blob_part_at");
+	sluice_blob *part;
+
+	if (!rc && (owner->state != SLUICE_BLOB_IS_SEALED || !at->start ||
+	            atomic_load(&owner->parts[index])))
+		rc = sl_fail(-EINVAL, "sluice_blob_part_at: the part is mapped, or not sealed, or "
+		                      "there are no addresses");
+	if (!rc)
+		rc = owner_map_part(owner, index, at, &part);
+	if (rc)
+		return rc;
+	atomic_store(&owner->parts[index], part);
+	*out = part;
+	return 0;
+}
+
+int sluice_addresses_free(const struct sluice_addresses *at)
+{
+	struct sl_device *device =
+		at && at->device >= 0 ? sl_device_find((unsigned)at->device) : NULL;
+	int rc = sl_device_check_process();
+
+	if (!rc && (!device || !device->sharing))
+		rc = sl_fail(-EINVAL, "sluice_addresses_free: there are none");
+	if (rc)
+		return rc;
+	rc = device->sharing->abandon(device, at->start, at->bytes);
+	return rc ? sl_fail(rc, "%s does not take addresses back: %s", device->name,
+	                    sl_error_text(rc))
+	          : 0;
 }

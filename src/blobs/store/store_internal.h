@@ -113,9 +113,11 @@ void sl_blob_release_handle(sluice_blob *blob);
 void sl_blob_nudge(sluice_store *store, const struct sl_catalogue_view *view, uint64_t id);
 /* The same for the blobs of a call that has failed with rc; keeps the error message. */
 void sl_blobs_give_up(sluice_blob *const *blobs, size_t count, int rc);
-/* Maps the blob of a record, and fills in the handle; -ESTALE: its region is gone. */
+/* Maps the blob of a record, at vacant addresses if `at` is not NULL, and fills in the handle;
+ * -ESTALE: its region is gone. */
 int sl_blob_map(sluice_blob *blob, const struct sl_blob_record *record, uint64_t epoch,
-                const struct sl_device *for_device, int64_t deadline);
+                const struct sl_device *for_device, const struct sluice_addresses *at,
+                int64_t deadline);
 /* Returns -EPERM with a message that names the call if the blob is a part of another. */
 int sl_blob_check_no_part(const sluice_blob *blob, const char *call);
 /* Checks a request and makes a handle of it, without memory. */

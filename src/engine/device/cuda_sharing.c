@@ -36,13 +36,16 @@ static bool cuda_is_whole(const struct cuda *cuda, size_t length)
 
 /* ----------------------------------------------------------------------------------- mapping */
 
-/* Maps memory at new addresses for these devices; cuMemMap() fails if it is too short. */
+/*
+ * Maps memory at these addresses, or at new ones (0), for these devices; cuMemMap() fails if it is
+ * too short.
+ */
 static CUresult cuda_map_handle(const struct sl_cuda_api *api, CUmemGenericAllocationHandle handle,
                                 size_t length, const struct CUmemAccessDesc *access, size_t count,
-                                void **out)
+                                CUdeviceptr at, void **out)
 {
-	CUdeviceptr memory;
-	CUresult rc = api->cuMemAddressReserve(&memory, length, 0, 0, 0);
+	CUdeviceptr memory = at;
+	CUresult rc = at ? CUDA_SUCCESS : api->cuMemAddressReserve(&memory, length, 0, 0, 0);
 
 	if (rc)
 		return rc;
@@ -57,7 +60,8 @@ static CUresult cuda_map_handle(const struct sl_cuda_api *api, CUmemGenericAlloc
 mapped:
 	api->cuMemUnmap(memory, length);
 reserved:
-	api->cuMemAddressFree(memory, length);
+	if (!at)
+		api->cuMemAddressFree(memory, length);
 	return rc;
 }
 
@@ -73,6 +77,16 @@ static int cuda_unmap(struct sl_device *device, void *memory, size_t length)
 		rc = sl_cuda_error(api->cuMemAddressFree((uintptr_t)memory, length));
 	sl_cuda_leave();
 	return rc;
+}
+
+static int cuda_vacate(struct sl_device *device, void *memory, size_t length)
+{
+	IN_CONTEXT(device, NULL, sl_cuda_driver()->cuMemUnmap((uintptr_t)memory, length));
+}
+
+static int cuda_abandon(struct sl_device *device, void *at, size_t length)
+{
+	IN_CONTEXT(device, NULL, sl_cuda_driver()->cuMemAddressFree((uintptr_t)at, length));
 }
 
 /* -------------------------------------------------------------------------------------- make */
@@ -106,7 +120,7 @@ static int cuda_make_entered(struct cuda *cuda, size_t length, void **out, int *
 	rc = api->cuMemExportToShareableHandle(&fd, handle,
 	                                       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
 	if (!rc) {
-		rc = cuda_map_handle(api, handle, length, &access, 1, out);
+		rc = cuda_map_handle(api, handle, length, &access, 1, 0, out);
 		if (rc)
 			close(fd);
 	}
@@ -163,7 +177,7 @@ static CUresult cuda_check_handle(const struct sl_cuda_api *api, const struct cu
 }
 
 static int cuda_map_entered(struct cuda *cuda, int fd, size_t length, const struct cuda *by,
-                            void **out)
+                            CUdeviceptr at, void **out)
 {
 	const struct sl_cuda_api *api = sl_cuda_driver();
 	const struct CUmemAccessDesc access[] = {
@@ -179,13 +193,13 @@ static int cuda_map_entered(struct cuda *cuda, int fd, size_t length, const stru
 		return cuda_import_error(rc);
 	rc = cuda_check_handle(api, cuda, handle);
 	if (!rc)
-		rc = cuda_map_handle(api, handle, length, access, by == cuda ? 1 : 2, out);
+		rc = cuda_map_handle(api, handle, length, access, by == cuda ? 1 : 2, at, out);
 	api->cuMemRelease(handle);
 	return cuda_import_error(rc);
 }
 
-static int cuda_map(struct sl_device *device, int fd, size_t length, struct sl_device *by,
-                    void **out)
+static int cuda_map_anywhere(struct sl_device *device, int fd, size_t length, struct sl_device *by,
+                             CUdeviceptr at, void **out)
 {
 	struct cuda *cuda = sl_cuda_of(device);
 	int can = by == device;
@@ -201,7 +215,18 @@ static int cuda_map(struct sl_device *device, int fd, size_t length, struct sl_d
 		return -EINVAL;
 	if (fd < 0 || length > cuda->memory_bytes)
 		return -EBADMSG;
-	ENTERED(device, NULL, cuda_map_entered(cuda, fd, length, sl_cuda_of(by), out));
+	ENTERED(device, NULL, cuda_map_entered(cuda, fd, length, sl_cuda_of(by), at, out));
+}
+
+static int cuda_map(struct sl_device *device, int fd, size_t length, struct sl_device *by,
+                    void **out)
+{
+	return cuda_map_anywhere(device, fd, length, by, 0, out);
+}
+
+static int cuda_map_at(struct sl_device *device, int fd, size_t length, void *at)
+{
+	return cuda_map_anywhere(device, fd, length, device, (uintptr_t)at, &at);
 }
 
 /* ----------------------------------------------------------------------------- lend and borrow */
@@ -354,6 +379,9 @@ const struct sl_device_sharing *sl_cuda_sharing(const struct sl_cuda_api *api, s
 		.make = cuda_make,
 		.map = cuda_map,
 		.unmap = cuda_unmap,
+		.vacate = cuda_vacate,
+		.map_at = cuda_map_at,
+		.abandon = cuda_abandon,
 		.lend = cuda_lend,
 		.borrow = cuda_borrow,
 		.give_back = cuda_give_back,

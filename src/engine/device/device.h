@@ -189,6 +189,18 @@ struct sl_device_sharing {
 	 */
 	int (*unmap)(struct sl_device *device, void *memory, size_t length);
 	/*
+	 * Unmaps memory that map() has mapped for its own device, as unmap() does, and keeps its
+	 * addresses, where nothing is then. If it fails the memory stays mapped.
+	 */
+	int (*vacate)(struct sl_device *device, void *memory, size_t length);
+	/*
+	 * Maps as map() does for the device itself, at addresses of vacate(), which stay vacant if
+	 * that fails, as it does if they are not vacant or have another length.
+	 */
+	int (*map_at)(struct sl_device *device, int fd, size_t length, void *at);
+	/* Gives vacant addresses back. */
+	int (*abandon)(struct sl_device *device, void *at, size_t length);
+	/*
 	 * Describes the allocation that contains memory, which sluice need not have made, so that
 	 * other processes can map it. Returns -ENOTSUP if it cannot be shared.
 	 */

@@ -213,11 +213,24 @@ int sl_mapping_map_by_driver(struct sl_mapping *mapping, int fd)
 	void *base;
 	int rc;
 
+	if (mapping->at && (mapping->kind != SLUICE_BLOB_ON_DEVICE || for_device != device))
+		return sl_fail(-EINVAL, "the blob is not memory that %s maps", device->name);
 	if (mapping->kind == SLUICE_BLOB_ON_HOST)
 		return mapping_pin(mapping, fd);
 	if (mapping->kind == SLUICE_BLOB_OF_PROCESS)
 		return mapping_borrow(mapping, fd);
-	rc = device->sharing->map(device, fd, mapping->bytes, for_device, &base);
+	if (mapping->at) {
+		base = mapping->at->start;
+		if (mapping->at->device != device->index || mapping->at->bytes != mapping->bytes)
+			return sl_fail(-EINVAL,
+			               "the addresses are %zu bytes of device %d, and the blob has "
+			               "%zu of %s",
+			               mapping->at->bytes, mapping->at->device, mapping->bytes,
+			               device->name);
+		rc = device->sharing->map_at(device, fd, mapping->bytes, base);
+	} else {
+		rc = device->sharing->map(device, fd, mapping->bytes, for_device, &base);
+	}
 	if (rc)
 		return sl_fail(rc, "%s: cannot map a blob on %s: %s", for_device->name,
 		               device->name, sl_error_text(rc));
@@ -268,6 +281,37 @@ void sl_mapping_unmap(struct sl_mapping *mapping)
 	} else {
 		device->sharing->unmap(device, mapping->base, mapping->bytes);
 	}
+}
+
+int sl_mapping_vacate(sluice_store *store, struct sl_mapping *mapping, struct sluice_addresses *out)
+{
+	struct sl_device *device = mapping->sdev ? mapping->sdev->device : NULL;
+	int rc = 0;
+
+	sl_mutex_lock(&store->mutex);
+	if (!mapping->by_driver || mapping->kind != SLUICE_BLOB_ON_DEVICE || mapping->writable ||
+	    mapping->for_device)
+		rc = sl_fail(-ENOTSUP, "only addresses of a device's own memory, mapped for "
+		                       "reading, are kept");
+	else if (mapping->users != 1)
+		rc = sl_fail(-EBUSY, "another handle in this process has this memory of %s, too",
+		             device->name);
+	else
+		mapping->doomed = true;
+	sl_mutex_unlock(&store->mutex);
+	if (rc)
+		return rc;
+	rc = device->sharing->vacate(device, mapping->base, mapping->bytes);
+	if (rc)
+		return sl_fail(rc, "%s: cannot unmap a blob: %s", device->name, sl_error_text(rc));
+	*out = (struct sluice_addresses){device->index, mapping->base, mapping->bytes};
+	sl_mutex_lock(&store->mutex);
+	/* For the unmap thread, which tells the server. */
+	mapping->base = NULL;
+	mapping->users = 0;
+	sl_mapping_leave_locked(store, mapping, NULL);
+	sl_mutex_unlock(&store->mutex);
+	return 0;
 }
 
 void sl_mappings_free_leaving(struct sl_devices *devices)

@@ -198,21 +198,22 @@ static void range_free_unlisted(struct range *range)
 	sl_emulated_range_free(range);
 }
 
+/* The memory has to have just this length. */
+static int emulated_check_length(const struct emulated *device, int fd, size_t length)
+{
+	struct stat st;
+	int rc = emulated_is_whole(length) ? sl_emulated_memory_check(device, fd, length) : -EINVAL;
+
+	return rc || (!fstat(fd, &st) && (uint64_t)st.st_size == length) ? rc : -EBADMSG;
+}
+
 static int emulated_map(struct sl_device *base, int fd, size_t length, struct sl_device *by,
                         void **out)
 {
 	struct emulated *device = sl_emulated_of(base);
 	struct range *range;
-	struct stat st;
-	int rc;
+	int rc = by->ops == base->ops ? emulated_check_length(device, fd, length) : -ENOTSUP;
 
-	if (by->ops != base->ops)
-		return -ENOTSUP;
-	if (!emulated_is_whole(length))
-		return -EINVAL;
-	rc = sl_emulated_memory_check(device, fd, length);
-	if (!rc && (fstat(fd, &st) || (uint64_t)st.st_size != length))
-		rc = -EBADMSG;
 	if (!rc)
 		rc = add_mapping(device, RANGE_MAPPED, fd, length, true, &range);
 	if (rc)
@@ -261,6 +262,88 @@ static int emulated_unmap(struct sl_device *base, void *memory, size_t length)
 	return length ? drop_mapping(sl_emulated_of(base), memory, length,
 	                             1u << RANGE_MADE | 1u << RANGE_MAPPED)
 	              : -EINVAL;
+}
+
+/* ------------------------------------------------------------------------------------ vacant */
+
+static int emulated_vacate(struct sl_device *base, void *memory, size_t length)
+{
+	struct emulated *device = sl_emulated_of(base);
+	int rc = sl_emulated_enter(device, SLUICE_EMULATED_UNMAP);
+	struct range *range;
+
+	if (rc)
+		return rc;
+	range = find_shared(device, memory, length, 1u << RANGE_MAPPED);
+	rc = range && !range->there ? 0 : -EINVAL;
+	if (!rc) {
+		range->leaving = true;
+		rc = sl_emulated_drain(device, "unmap", true);
+		range->leaving = !rc;
+	}
+	if (!rc) {
+		munmap(range->bytes, range->length);
+		range->length = 0;
+		range->kind = RANGE_VACANT;
+	}
+	sl_emulated_leave(device);
+	return rc;
+}
+
+/* Returns the vacant range at an address, so long. */
+static struct range *find_vacant(struct emulated *device, const void *at, size_t length)
+	SL_REQUIRES(&device->mutex)
+{
+	struct range *range = sl_emulated_range_at(device, at);
+
+	return range && range->kind == RANGE_VACANT && range->at.start == (uintptr_t)at &&
+	                       range->at.end - range->at.start == length
+	               ? range
+	               : NULL;
+}
+
+static int emulated_map_at(struct sl_device *base, int fd, size_t length, void *at)
+{
+	struct emulated *device = sl_emulated_of(base);
+	int rc = emulated_check_length(device, fd, length);
+	struct range *range;
+	char *bytes = rc ? MAP_FAILED : mmap(NULL, length, PROT_READ, MAP_SHARED, fd, 0);
+
+	if (bytes == MAP_FAILED)
+		return rc ? rc : -ENOMEM;
+	rc = sl_emulated_enter(device, SLUICE_EMULATED_SHARE);
+	if (!rc) {
+		rc = sl_emulated_pass(device, "map");
+		range = rc ? NULL : find_vacant(device, at, length);
+		if (range) {
+			range->bytes = bytes;
+			range->length = length;
+			range->kind = RANGE_MAPPED;
+			range->leaving = false;
+		} else if (!rc) {
+			rc = -EINVAL;
+		}
+		sl_emulated_leave(device);
+	}
+	if (rc)
+		munmap(bytes, length);
+	return rc;
+}
+
+static int emulated_abandon(struct sl_device *base, void *at, size_t length)
+{
+	struct emulated *device = sl_emulated_of(base);
+	int rc = sl_emulated_enter_to_release(device, SLUICE_EMULATED_UNMAP);
+	struct range *range;
+
+	if (rc)
+		return rc;
+	range = find_vacant(device, at, length);
+	if (range)
+		sl_intervals_remove(&device->allocations, &range->at);
+	sl_emulated_leave(device);
+	free(range);
+	return range ? 0 : -EINVAL;
 }
 
 /* ----------------------------------------------------------------------------- lend and borrow */
@@ -401,6 +484,9 @@ const struct sl_device_sharing sl_emulated_sharing = {
 	.make = emulated_make,
 	.map = emulated_map,
 	.unmap = emulated_unmap,
+	.vacate = emulated_vacate,
+	.map_at = emulated_map_at,
+	.abandon = emulated_abandon,
 	.lend = emulated_lend,
 	.borrow = emulated_borrow,
 	.give_back = emulated_give_back,

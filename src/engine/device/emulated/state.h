@@ -102,7 +102,7 @@ struct command {
 };
 
 /* How a range was made, which determines how it is released. */
-enum range_kind { RANGE_ALLOCATED, RANGE_MADE, RANGE_MAPPED, RANGE_BORROWED };
+enum range_kind { RANGE_ALLOCATED, RANGE_MADE, RANGE_MAPPED, RANGE_BORROWED, RANGE_VACANT };
 
 /* Device memory, or host memory that is registered. */
 struct range {
