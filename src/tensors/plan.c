@@ -12,7 +12,7 @@
 #include "tensors/tensors.h"
 
 #define OFFSET_ALIGN ((uint64_t)256)
-/* Of narrow columns: shorter runs, in rows not longer, or not longer than two runs. */
+/* Of narrow columns: shorter runs. */
 #define NARROW ((uint64_t)16 << 10)
 /* Bits of longer tensors are not counted in 64 bits. */
 #define BYTES_MOST (UINT64_MAX / 16)
@@ -46,9 +46,9 @@ static bool item_has_rows(const struct sl_tensor_item *item)
 	return item->runs > 1;
 }
 
-bool sl_tensor_item_narrow(const struct sl_tensor_item *item)
+bool sl_tensor_item_narrow(const struct sl_tensor_item *item, uint64_t row)
 {
-	return item->run < NARROW && item->stride / 8 <= SL_MAX(NARROW, 2 * item->run) &&
+	return item->run < NARROW && item->stride / 8 <= SL_MAX(row, 2 * item->run) &&
 	       item_has_rows(item);
 }
 
@@ -220,7 +220,7 @@ static int plan_lay_out(struct sluice_tensor_plan *plan)
 	for (size_t i = 0; i < plan->count; i++) {
 		struct sl_tensor_item *item = plan->order[i];
 
-		runs += sl_tensor_item_narrow(item) ? 0 : item->runs;
+		runs += sl_tensor_item_narrow(item, SL_TENSOR_ROW) ? 0 : item->runs;
 		if (runs > SL_TENSOR_RUNS_MOST)
 			return sl_fail(-E2BIG,
 			               "a plan has at most %" PRIu64

@@ -18,6 +18,8 @@
  * them. */
 #define GATHERED_LEAST 32768
 
+/* Longer rows of a local file are not read for narrow columns in a device. */
+#define NEAR_ROW ((uint64_t)64 << 10)
 /* Of several slices of the same rows that are gathered: shorter runs, in rows not longer. */
 #define SHARED_RUN ((uint64_t)64 << 10)
 #define SHARED_ROW ((uint64_t)1 << 20)
@@ -28,15 +30,41 @@ struct stretches_maker {
 	struct sl_tensor_stretches *out;
 };
 
-/* Returns whether narrow columns are gathered. */
-static bool stretches_gather(const struct sluice_tensor_plan *plan,
-                             enum sl_tensor_stretches_kind kind)
+/* Returns whether the item is columns that are gathered where they are many. */
+static bool stretches_narrow(const struct stretches_maker *maker, size_t i)
 {
+	const struct sl_tensor_item *item = maker->plan->order[i];
+	const struct sluice_file *file = maker->plan->tensors->files[item->tensor->file].file;
+	/* Backends of servers plan the pieces. */
+	bool near = maker->out->targets[i].device >= 0 && file && !sl_file_backend(file)->ops->cut;
+
+	return sl_tensor_item_narrow(item, near ? NEAR_ROW : SL_TENSOR_ROW);
+}
+
+/* Finds the device of each item. Returns whether narrow columns are gathered. */
+static bool stretches_find_devices(struct stretches_maker *maker,
+                                   enum sl_tensor_stretches_kind kind)
+{
+	struct sl_tensor_item *const *order = maker->plan->order;
 	uint64_t runs = 0;
 
-	for (size_t i = 0; kind == SL_PARTS_COPIED && i < plan->count; i++)
-		runs += sl_tensor_item_narrow(plan->order[i]) ? plan->order[i]->runs : 0;
-	return runs >= GATHERED_LEAST;
+	for (size_t i = 0; i < maker->plan->count; i++) {
+		struct sl_tensor_target *target = &maker->out->targets[i];
+
+		*target = (struct sl_tensor_target){
+			.to = order[i]->to,
+			.device = NOWHERE,
+			.source = i,
+			.stretch = SIZE_MAX,
+		};
+		if (!order[i]->runs)
+			continue;
+		if (!target->to)
+			target->to = (char *)maker->memory->data + order[i]->memory_offset;
+		target->device = kind == SL_PARTS_BY_FILE ? 0 : sluice_device_of(target->to);
+		runs += stretches_narrow(maker, i) ? order[i]->runs : 0;
+	}
+	return kind == SL_PARTS_COPIED && runs >= GATHERED_LEAST;
 }
 
 /*
@@ -70,30 +98,21 @@ static void stretches_find_targets(struct stretches_maker *maker,
 {
 	struct sl_tensor_item *const *order = maker->plan->order;
 	struct sl_tensor_target *targets = maker->out->targets;
-	bool gather = stretches_gather(maker->plan, kind);
-	bool shared = false;
+	bool gather = stretches_find_devices(maker, kind), shared = false;
 	size_t source = 0, end = 0;
 
 	for (size_t i = 0; i < maker->plan->count; i++) {
 		struct sl_tensor_target *target = &targets[i];
 
-		*target = (struct sl_tensor_target){
-			.to = order[i]->to,
-			.device = NOWHERE,
-			.source = i,
-			.stretch = SIZE_MAX,
-		};
 		if (!order[i]->runs)
 			continue;
-		if (!target->to)
-			target->to = (char *)maker->memory->data + order[i]->memory_offset;
-		target->device = kind == SL_PARTS_BY_FILE ? 0 : sluice_device_of(target->to);
 		if (!sl_tensor_item_same(order[i], order[source]))
 			source = i;
 		if (i >= end)
 			end = stretches_rows_end(maker->plan, i, &shared);
-		target->gathered = (kind == SL_PARTS_COPIED && shared) ||
-		                   (gather && sl_tensor_item_narrow(order[i]));
+		target->gathered = source == i ? (kind == SL_PARTS_COPIED && shared) ||
+		                                         (gather && stretches_narrow(maker, i))
+		                               : targets[source].gathered;
 		if (target->gathered) {
 			target->source = source;
 			maker->out->gathered += source == i ? order[i]->bytes : 0;

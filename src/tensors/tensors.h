@@ -92,9 +92,10 @@ struct sluice_tensor_plan {
 };
 /* Whether two items, in any order, are the same bytes of a file. */
 bool sl_tensor_item_same(const struct sl_tensor_item *a, const struct sl_tensor_item *b);
-/* Returns whether the item is narrow columns: many short runs, in rows of at most 16 KiB or two
- * runs. */
-bool sl_tensor_item_narrow(const struct sl_tensor_item *item);
+/* Returns whether the item is narrow columns: many runs of less than 16 KiB, in rows of at most
+ * `row` bytes or two runs. */
+bool sl_tensor_item_narrow(const struct sl_tensor_item *item, uint64_t row);
+#define SL_TENSOR_ROW ((uint64_t)16 << 10)
 /* Returns whether both are columns of the same rows, and `item` begins in the first row of `first`.
  */
 bool sl_tensor_item_beside(const struct sl_tensor_item *first, const struct sl_tensor_item *item);
