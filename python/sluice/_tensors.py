@@ -162,8 +162,9 @@ class _Torch:
         if self.device.type != "cuda":
             return
         cuda = self.torch.cuda
-        free = cuda.mem_get_info(self.device)[0]
-        free += cuda.memory_reserved(self.device) - cuda.memory_allocated(self.device)
+        free = cuda.memory_reserved(self.device) - cuda.memory_allocated(self.device)
+        if size > free:  # of the allocator; the driver takes a millisecond to answer
+            free += cuda.mem_get_info(self.device)[0]
         if size > free:
             raise MemoryError(f"the tensors have {size} bytes, and {self.device} has {free} free")
 

@@ -49,7 +49,8 @@ int sl_file_copy_options(const struct sluice_open_options *from, struct sluice_o
 /* Parses a URI, to be cleared, and finds the scheme. Returns 0, or -errno with a sentence. */
 int sl_file_find_scheme(const char *uri, struct sl_uri *parsed, const struct sl_scheme **out);
 /* Opens what the URI names by its backend. May wait, unless `opening` is given: then open_start()
- * is called, -EAGAIN if there is none. Returns 0, or -errno with a sentence. */
+ * is called, -EAGAIN if there is none; or, with `out`, open_in(). Returns 0, or -errno with a
+ * sentence. */
 int sl_file_open_backend(struct sluice_context *ctx, const char *uri,
                          const struct sluice_open_options *options, struct sl_opening *opening,
                          struct sl_backend **out);
@@ -91,7 +92,9 @@ struct sluice_context {
 
 	struct {
 		struct sl_mutex mutex;
-		struct sl_pool *pool SL_GUARDED_BY(&mutex); /* of opening.c, or NULL */
+		/* Of opening.c, or NULL. Opens and looks do not wait for each other. */
+		struct sl_pool *pool SL_GUARDED_BY(&mutex);
+		struct sl_pool *looks SL_GUARDED_BY(&mutex);
 	} opens;
 
 	struct sluice_queue done; /* for sluice_context_queue() */
