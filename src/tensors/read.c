@@ -71,13 +71,6 @@ static void load_note(struct sluice_tensor_load *load, int error)
 
 /* -------------------------------------------------------------------------------------- copies */
 
-/* Lets a device copy from another directly, where that is possible; -1: the host. */
-static void load_reach(int device, int other)
-{
-	if (device >= 0 && other >= 0)
-		sl_device_reach(sl_device_find(device), sl_device_find(other));
-}
-
 /* Copies a stretch, in streams of the load, to other devices that want it. Waits for the copies. */
 static int load_copy_stretch(struct sluice_tensor_load *load, size_t stretch)
 {
@@ -95,8 +88,8 @@ static int load_copy_stretch(struct sluice_tensor_load *load, size_t stretch)
 			rc = sl_fail(-ECANCELED, "the load was cancelled");
 		if (!rc && !load->streams[device])
 			rc = sluice_stream_new(device, &load->streams[device]);
-		if (!rc)
-			load_reach(device, from->device);
+		if (!rc && from->device >= 0)
+			sl_device_reach(sl_device_find(device), sl_device_find(from->device));
 		if (!rc)
 			rc = sluice_copy_on(targets[i].to, from->to, load->plan->order[i]->bytes,
 			                    load->streams[device]);

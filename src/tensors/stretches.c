@@ -180,62 +180,47 @@ static bool stretch_has(const struct stretches_maker *maker, size_t first, size_
 	       targets[i].device == targets[first].device;
 }
 
-/*
- * Finds a row of `also` for each further device that wants slices of the stretch; a slice that such
- * a device wants again is copied. Returns the number of rows; row: of each device, counted from 1.
- */
-static unsigned stretch_find_rows(struct stretches_maker *maker, size_t stretch, size_t first,
-                                  size_t end, unsigned row[SL_DEVICES_MOST])
+/* Returns true if the item may come with its source, which is in that stretch: to a device. */
+static bool stretch_fans(const struct stretches_maker *maker, size_t stretch, size_t i)
 {
-	struct sl_tensor_target *targets = maker->out->targets;
-	size_t last[SL_DEVICES_MOST];
-	unsigned count = 0;
+	const struct sl_tensor_target *targets = maker->out->targets;
+	const struct sl_tensor_target *source = &targets[targets[i].source];
 
-	for (size_t i = first; i < end; i++) {
-		size_t source = targets[i].source;
-		int device = targets[i].device;
-
-		if (source == i || targets[i].gathered || device < 0 ||
-		    targets[source].stretch != stretch || targets[i].to == targets[source].to)
-			continue;
-		if (row[device] && last[device] == source)
-			continue;
-		row[device] = row[device] ? row[device] : ++count;
-		last[device] = source;
-		targets[i].fanned = true;
-	}
-	return count;
+	return targets[i].source != i && !targets[i].gathered && targets[i].device >= 0 &&
+	       source->stretch == stretch && targets[i].to != source->to;
 }
 
-/* Makes `also` for items from `first` to `end`, whose runs are the extents, in their order. Without
- * memory for it the slices are copied. */
+/* Makes `also`, a row for each device, for items from `first` to `end`, whose runs are the extents.
+ * Slices that a device wants again, or all if there is no memory, are copied. */
 static void stretch_fan(struct stretches_maker *maker, size_t first, size_t end,
                         struct sl_tensor_stretch *stretch)
 {
 	struct sl_tensor_target *targets = maker->out->targets;
-	unsigned row[SL_DEVICES_MOST] = {0};
 	size_t number = maker->out->count, run = 0, begin = 0;
+	unsigned row[SL_DEVICES_MOST] = {0};
 
-	if (stretch->device < 0 || !stretch_is_sorted(stretch))
+	for (size_t i = first; i < end; i++)
+		if (stretch_fans(maker, number, i) && !row[targets[i].device])
+			row[targets[i].device] = ++stretch->further;
+	if (!stretch->further || stretch->device < 0 || !stretch_is_sorted(stretch) ||
+	    !(stretch->also = calloc(stretch->count, stretch->further * sizeof(void *)))) {
+		stretch->further = 0;
 		return;
-	stretch->further = stretch_find_rows(maker, number, first, end, row);
-	if (!stretch->further)
-		return;
-	stretch->also = calloc(stretch->count, stretch->further * sizeof(*stretch->also));
+	}
 	for (size_t i = first; i < end; i++) {
+		void **also;
+
 		if (targets[i].stretch == number) {
 			begin = run;
 			run += maker->plan->order[i]->runs;
 		}
-		if (!targets[i].fanned || targets[targets[i].source].stretch != number)
+		if (!stretch_fans(maker, number, i))
 			continue;
-		targets[i].fanned = stretch->also;
-		for (size_t k = begin; stretch->also && k < run; k++)
-			stretch->also[(row[targets[i].device] - 1) * stretch->count + k] =
-				targets[i].to +
-				((char *)stretch->extents[k].data - targets[targets[i].source].to);
+		also = stretch->also + (row[targets[i].device] - 1) * stretch->count;
+		targets[i].fanned = !also[begin];
+		for (size_t k = begin; targets[i].fanned && k < run; k++)
+			also[k] = targets[i].to + (k - begin) * maker->plan->order[i]->run;
 	}
-	stretch->further = stretch->also ? stretch->further : 0;
 }
 
 /* Makes the stretch of item `first`, and of all behind it that belong to it. */
