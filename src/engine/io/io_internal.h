@@ -253,6 +253,7 @@ struct sluice_op {
 	struct sluice_extent *extents;
 	size_t count;
 	struct sl_box *box; /* that its extent is a packed copy of, or NULL */
+	struct sl_fan *fan; /* further memory that a read goes to, or NULL */
 
 	struct {
 		struct sl_object *object;
@@ -347,6 +348,10 @@ void sl_streams_unblocked(struct sluice_context *ctx);
 /* Whether a request, which may be of an older program, has the field. */
 #define SL_REQUEST_HAS(r, field) \
 	((r)->size >= offsetof(struct sluice_request, field) + sizeof((r)->field))
+static inline bool sl_wants_fan(const struct sluice_request *r)
+{
+	return SL_REQUEST_HAS(r, also_count) && r->also_count;
+}
 static inline bool sl_wants_stream(const struct sluice_request *r)
 {
 	return SL_REQUEST_HAS(r, stream) && r->on;
