@@ -375,9 +375,10 @@ SLUICE_API int sluice_s3_check(const sluice_context *ctx, const struct sluice_s3
 /*
  * Begins to open a file as sluice_open() does, and returns at once; its operation ends with the
  * file. An object of http, https or s3 that is read takes no thread until then, unless credentials
- * have to be asked for; other files are opened by threads of the context, 64 at most. uri, o and
- * all that they point to have to stay as they are until the operation is over. queue reports the
- * operation, as that of struct sluice_request, or NULL; sluice_op_user() returns user. Any thread.
+ * have to be asked for; other files are opened by threads of the context, 64 at most, and so are
+ * datasets, when their file is open. uri, o and all that they point to have to stay as they are
+ * until the operation is over. queue reports the operation, as that of struct sluice_request, or
+ * NULL; sluice_op_user() returns user. Any thread.
  *
  * sluice_wait() returns 0 when the file is open, or the errors of sluice_open(). sluice_cancel()
  * ends an open early where it waits for a server of http, https or s3, or for a thread.

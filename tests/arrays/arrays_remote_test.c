@@ -250,16 +250,16 @@ FIXTURE_TEST(a_server_that_does_wrong_is_an_error_and_hdf5_stays_well)
 {
 	static const struct {
 		const char *options;
-		int open, read; /* what they answer; 0: it is read, or refused when it is opened */
+		int rc;
 	} wrongs[] = {
-		{"fault=status:404&on=GET,HEAD", -ENOENT, 0},
-		{"fault=status:403&on=GET,HEAD", -EACCES, 0},
-		{"ranges=no", -ENOTSUP, 0},
-		{"fault=status:404&skip=1", -ENOENT, 0},
-		{"fault=range:total&skip=1", -ESTALE, 0},
-		{"fault=range:shifted&skip=1", -EPROTO, 0},
-		{"fault=reset:1000&skip=1&times=1", 0, 0},
-		{"change=2", -ESTALE, 0},
+		{"fault=status:404&on=GET,HEAD", -ENOENT},
+		{"fault=status:403&on=GET,HEAD", -EACCES},
+		{"ranges=no", -ENOTSUP},
+		{"fault=status:404&skip=1", -ENOENT},
+		{"fault=range:total&skip=1", -ESTALE},
+		{"fault=range:shifted&skip=1", -EPROTO},
+		{"fault=reset:1000&skip=1&times=1", 0},
+		{"change=2", -ESTALE},
 	};
 	char *path = strdup(scratch(f, "u.h5"));
 	hid_t file = file_create(path, false);
@@ -270,12 +270,66 @@ FIXTURE_TEST(a_server_that_does_wrong_is_an_error_and_hdf5_stays_well)
 		const char *uri = faulty_uri(path, wrongs[i].options);
 		int rc = dataset_try(f->ctx, uri, "u");
 
-		if (rc != wrongs[i].open)
+		if (rc != wrongs[i].rc)
 			fail_msg("%s: %d, '%s'\n%s", wrongs[i].options, rc, sluice_last_message(),
 			         asked_for(uri));
 		assert_hdf5_is_well(f);
 	}
 	free(path);
+	dataset_clear(&d);
+}
+
+/* Of the header, which the opening wants, and of chunks: the model's bytes come, or an error. */
+FIXTURE_TEST(no_wrong_answer_is_taken_for_bytes)
+{
+	static const char *const faults[] = {
+		"short:3",    "cut:5",        "long:7",       "extra:9",       "endless",
+		"whole",      "partial",      "range:total",  "range:shifted", "busy",
+		"reset:1000", "reset:head",   "gzip",         "gzip:quiet",    "gzip:stored",
+		"garbage",    "headers:line", "redirect:302", "interim",       "lower"};
+	static const int places[] = {410000, 430000};
+	const char *path = scratch(f, "u.h5");
+	hid_t file = file_create(path, false);
+	struct dataset d = make_late(file);
+	struct buffer b = buffer_new(d.bytes, 0);
+	unsigned failed = 0, right = 0;
+	sluice_context *ctx;
+
+	H5Fclose(file);
+	/* Bytes that came before an error are no reason to try for a minute. */
+	setenv("SLUICE_HTTP_RETRY_MS", "200", 1);
+	setenv("SLUICE_HTTP_STALL_MS", "300", 1);
+	assert_ok(sluice_context_new(NULL, &ctx));
+	unsetenv("SLUICE_HTTP_RETRY_MS");
+	unsetenv("SLUICE_HTTP_STALL_MS");
+	for (size_t i = 0; i < COUNT_OF(faults) * COUNT_OF(places); i++) {
+		struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
+		char options[80];
+		sluice_file *opened;
+		sluice_op *op;
+		int64_t moved;
+
+		snprintf(options, sizeof(options), "fault=%s&at=%d", faults[i / COUNT_OF(places)],
+		         places[i % COUNT_OF(places)]);
+		o.dataset = "u";
+		moved = sluice_open(ctx, faulty_uri(path, options), &o, &opened);
+		if (!moved) {
+			assert_ok(sluice_read(opened, b.data, d.bytes, 0, &op));
+			moved = sluice_wait(op, -1);
+			if (moved >= 0 && memcmp(b.data, d.model, d.bytes))
+				fail_msg("%s: other bytes", options);
+			assert_true(moved >= 0 || *sluice_op_message(op));
+			sluice_op_free(op);
+			sluice_close(opened);
+		}
+		failed += moved < 0;
+		right += moved >= 0;
+	}
+	sluice_context_close(ctx);
+	assert_in_range(failed, COUNT_OF(faults), COUNT_OF(faults) * COUNT_OF(places));
+	assert_in_range(right, 2, COUNT_OF(faults) * COUNT_OF(places));
+	assert_hdf5_is_well(f);
+	buffer_free(&b);
 	dataset_clear(&d);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The number of transfers against servers that are only simulated: their time is counted, not spent. */
+#include "http/hedge.h"
 #include "http/http_internal.h"
 #include "lib/unit.h"
 
@@ -409,6 +410,38 @@ TEST(parts_follow_what_is_left_and_what_fits)
 	assert_int_equal(part_of(&s, 1, UINT64_MAX), 1 << 20);
 	assert_int_equal(part_of(&s, UINT64_C(1) << 40, 64 << 20), 256 << 10);
 	end(&s);
+}
+
+/* As nodes of an index: a thread waits for them. */
+TEST(short_pieces_that_are_waited_for_have_64_permits_at_once)
+{
+	static const struct sl_http_kind kind = {.piece = true, .unwanted = never};
+	static const struct {
+		size_t length;
+		bool urgent;
+		unsigned permits;
+	} kinds[] = {
+		{4096, true, 64}, {64 << 10, true, 64}, {4096, false, 16}, {65 << 10, true, 16}};
+
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
+		struct sl_piece piece = {.length = kinds[i].length, .urgent = kinds[i].urgent};
+		struct sl_http_limits limits;
+		struct sl_http_limit *limit;
+		struct sl_http_get gets[100];
+		unsigned permits = 0;
+
+		sl_http_limits_init(&limits, MOST);
+		limit = sl_http_limit_acquire(&limits, "http://host", MOST, 0);
+		memset(gets, 0, sizeof(gets));
+		for (size_t k = 0; k < sizeof(gets) / sizeof(*gets); k++) {
+			gets[k].request.kind = &kind;
+			gets[k].piece = &piece;
+			permits += sl_http_limit_enter(limit, &gets[k].request);
+		}
+		assert_int_equal(permits, kinds[i].permits);
+		sl_http_limit_release(limit);
+		sl_http_limits_destroy(&limits);
+	}
 }
 
 TEST(it_never_falls_below_one)
