@@ -150,7 +150,7 @@ static int stream_run(struct save_stream *s)
 	return rc;
 }
 
-/* Waits for the writes in flight; after an error ends all operations. Returns rc, or the first error of a write. */
+/* Waits for the writes in flight; after an error ends all. Returns rc, or a write's error. */
 static int stream_end(struct save_stream *s, int rc)
 {
 	char *message;
