@@ -150,7 +150,8 @@ static int stream_run(struct save_stream *s)
 	return rc;
 }
 
-/* Waits for the writes in flight; after an error ends all. Returns rc, or a write's error. */
+/* Waits for the writes in flight; after an error ends all operations. Returns rc, or the first
+ * error of a write. */
 static int stream_end(struct save_stream *s, int rc)
 {
 	char *message;
