@@ -95,7 +95,7 @@ def write(folder, results, how):
     counts = ", ".join(f"{words.count(word)} {word}" for word in ("PASS", "MISS", "SKIP"))
     without = [name for name, found, _, _ in results if not found]
     page = ["# Benches", "", how, "", f"Aims: {counts}." + (f" Not measured, or without aims: {', '.join(without)}." if without else ""), "",
-            *report.markdown_table(["", "row", "measured", "aim", "beside, or why not"], lines), *parts]
+            *(report.markdown_table(["", "row", "measured", "aim", "beside, or why not"], lines) if lines else []), *parts]
     with open(os.path.join(folder, "page.md"), "w", encoding="utf-8") as file:
         file.write("\n".join(page))
     return counts

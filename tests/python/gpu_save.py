@@ -52,6 +52,21 @@ def run(torch, folder, number, snapshot, file):
     return same(torch, uri if file else os.path.join(uri, "model.safetensors.index.json"), number)
 
 
+def on_two_devices(torch, folder, number):
+    """Saves tensors that kernels of two devices fill later: the call waits for none of them, and the save for both."""
+    state = {f"of {device}": torch.zeros(1 << 20, device=f"cuda:{device}") for device in (0, 1)}
+    for device, tensor in enumerate(state.values()):
+        torch.cuda.synchronize(device)
+        with torch.cuda.device(device):
+            torch.cuda._sleep(300_000_000)
+            tensor.fill_(number + device)
+    save = sluice.save(state, os.path.join(folder, "two"))
+    late = not all(torch.cuda.current_stream(device).query() for device in (0, 1))
+    save.wait()
+    found = sluice.load(os.path.join(folder, "two", "model.safetensors.index.json"))
+    return late and all((found[f"of {device}"] == number + device).all() for device in (0, 1))
+
+
 def main():
     try:
         import torch
@@ -70,6 +85,12 @@ def main():
                     number += 1
                     if not right:
                         print(f"save {number}, snapshot={snapshot}, {'a file' if file else 'a folder'}: it differs")
+        if torch.cuda.device_count() > 1:
+            number += 1
+            right = on_two_devices(torch, folder, number)
+            failed += not right
+            if not right:
+                print("tensors on two devices: the call waited, or they differ")
         torch.cuda.empty_cache()
         state = {"large": torch.empty(1 << 30, dtype=torch.uint8, device="cuda")}
         taken = torch.empty(torch.cuda.mem_get_info()[0] - (512 << 20), dtype=torch.uint8, device="cuda")
