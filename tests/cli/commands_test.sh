@@ -231,7 +231,7 @@ json_holds_any_name() {
 
 doctor_lists_machine_features_and_settings() {
 	status 0 "$sluice" doctor --json .
-	json out '{"kernel", "cores", "memory", "NUMA", "memlock", "open files"}
+	json out '{"kernel", "cores", "memory", "NUMA", "memlock", "open files", "GPU readers"}
 		== {m["name"] for m in j["machine"]}'
 	json out '{w["name"]: w["usable"] for w in j["writer"]}.keys()
 		>= {"HDF5", "deflate", "zstd", "lz4", "bitshuffle-lz4"}'
