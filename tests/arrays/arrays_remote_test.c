@@ -282,17 +282,20 @@ FIXTURE_TEST(a_server_that_does_wrong_is_an_error_and_hdf5_stays_well)
 /* Of the header, which the opening wants, and of chunks: the model's bytes come, or an error. */
 FIXTURE_TEST(no_wrong_answer_is_taken_for_bytes)
 {
-	static const char *const faults[] = {
-		"short:3",    "cut:5",        "long:7",       "extra:9",       "endless",
-		"whole",      "partial",      "range:total",  "range:shifted", "busy",
-		"reset:1000", "reset:head",   "gzip",         "gzip:quiet",    "gzip:stored",
-		"garbage",    "headers:line", "redirect:302", "interim",       "lower"};
-	static const int places[] = {410000, 430000};
+	enum { RIGHT = 5 };
+	static const char *const faults[] = {"short:3",       "extra:9",      "reset:1000",
+	                                     "interim",       "lower", /* mended: RIGHT */
+	                                     "cut:5",         "long:7",       "endless",
+	                                     "whole",         "partial",      "range:total",
+	                                     "range:shifted", "busy",         "reset:head",
+	                                     "gzip",          "gzip:quiet",   "gzip:stored",
+	                                     "garbage",       "headers:line", "redirect:302"};
+	static const int places[] = {410000, 540000};
 	const char *path = scratch(f, "u.h5");
 	hid_t file = file_create(path, false);
 	struct dataset d = make_late(file, 0);
 	struct buffer b = buffer_new(d.bytes, 0);
-	unsigned failed = 0, right = 0;
+	unsigned right = 0;
 	sluice_context *ctx;
 
 	H5Fclose(file);
@@ -322,12 +325,12 @@ FIXTURE_TEST(no_wrong_answer_is_taken_for_bytes)
 			sluice_op_free(op);
 			sluice_close(opened);
 		}
-		failed += moved < 0;
 		right += moved >= 0;
+		if (moved >= 0 && i / COUNT_OF(places) >= RIGHT)
+			fail_msg("%s: is taken", options);
 	}
 	sluice_context_close(ctx);
-	assert_in_range(failed, COUNT_OF(faults), COUNT_OF(faults) * COUNT_OF(places));
-	assert_in_range(right, 2, COUNT_OF(faults) * COUNT_OF(places));
+	assert_in_range(right, 2, RIGHT * COUNT_OF(places));
 	assert_hdf5_is_well(f);
 	buffer_free(&b);
 	dataset_clear(&d);
