@@ -32,7 +32,7 @@ static const char *faulty_uri(const char *path, const char *options)
 }
 
 /* A dataset u whose header lies behind the first bytes, which come with the opening. */
-static struct dataset make_late(hid_t file)
+static struct dataset make_late(hid_t file, unsigned level)
 {
 	const hsize_t shape[] = {ROWS, COLUMNS}, chunk[] = {7, 11}, large = 400000;
 	hid_t space = H5Screate_simple(1, &large, NULL), set;
@@ -50,7 +50,7 @@ static struct dataset make_late(hid_t file)
 		snprintf(name, sizeof(name), "g%d", i);
 		H5Gclose(H5Gcreate2(file, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
 	}
-	return dataset_make(file, 2, shape, chunk, NULL, 1, 4304);
+	return dataset_make(file, 2, shape, chunk, NULL, level, 4304);
 }
 
 static struct dataset remote_make(const char *path, bool latest, unsigned level)
@@ -263,7 +263,7 @@ FIXTURE_TEST(a_server_that_does_wrong_is_an_error_and_hdf5_stays_well)
 	};
 	char *path = strdup(scratch(f, "u.h5"));
 	hid_t file = file_create(path, false);
-	struct dataset d = make_late(file);
+	struct dataset d = make_late(file, 1);
 
 	H5Fclose(file);
 	for (size_t i = 0; i < COUNT_OF(wrongs); i++) {
@@ -282,17 +282,20 @@ FIXTURE_TEST(a_server_that_does_wrong_is_an_error_and_hdf5_stays_well)
 /* Of the header, which the opening wants, and of chunks: the model's bytes come, or an error. */
 FIXTURE_TEST(no_wrong_answer_is_taken_for_bytes)
 {
-	static const char *const faults[] = {
-		"short:3",    "cut:5",        "long:7",       "extra:9",       "endless",
-		"whole",      "partial",      "range:total",  "range:shifted", "busy",
-		"reset:1000", "reset:head",   "gzip",         "gzip:quiet",    "gzip:stored",
-		"garbage",    "headers:line", "redirect:302", "interim",       "lower"};
-	static const int places[] = {410000, 430000};
+	enum { RIGHT = 5 };
+	static const char *const faults[] = {"short:3",       "extra:9",      "reset:1000",
+	                                     "interim",       "lower", /* mended: RIGHT */
+	                                     "cut:5",         "long:7",       "endless",
+	                                     "whole",         "partial",      "range:total",
+	                                     "range:shifted", "busy",         "reset:head",
+	                                     "gzip",          "gzip:quiet",   "gzip:stored",
+	                                     "garbage",       "headers:line", "redirect:302"};
+	static const int places[] = {410000, 540000};
 	const char *path = scratch(f, "u.h5");
 	hid_t file = file_create(path, false);
-	struct dataset d = make_late(file);
+	struct dataset d = make_late(file, 0);
 	struct buffer b = buffer_new(d.bytes, 0);
-	unsigned failed = 0, right = 0;
+	unsigned right = 0;
 	sluice_context *ctx;
 
 	H5Fclose(file);
@@ -322,12 +325,12 @@ FIXTURE_TEST(no_wrong_answer_is_taken_for_bytes)
 			sluice_op_free(op);
 			sluice_close(opened);
 		}
-		failed += moved < 0;
 		right += moved >= 0;
+		if (moved >= 0 && i / COUNT_OF(places) >= RIGHT)
+			fail_msg("%s: is taken", options);
 	}
 	sluice_context_close(ctx);
-	assert_in_range(failed, COUNT_OF(faults), COUNT_OF(faults) * COUNT_OF(places));
-	assert_in_range(right, 2, COUNT_OF(faults) * COUNT_OF(places));
+	assert_in_range(right, 2, RIGHT * COUNT_OF(places));
 	assert_hdf5_is_well(f);
 	buffer_free(&b);
 	dataset_clear(&d);
@@ -423,7 +426,7 @@ FIXTURE_TEST(a_cancel_ends_an_open)
 	const char *path = scratch(f, "u.h5");
 	hid_t file = file_create(path, false);
 	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
-	struct dataset d = make_late(file);
+	struct dataset d = make_late(file, 1);
 
 	H5Fclose(file);
 	o.dataset = "u";
@@ -464,19 +467,19 @@ FIXTURE_TEST(looks_at_servers_take_no_thread_from_keys)
 	const char *path = scratch(f, "tree.h5");
 	hid_t file = file_create(path, false);
 	struct dataset d = dataset_make(file, 2, shape, chunk, NULL, 0, 4310);
-	struct buffer b = buffer_new(d.bytes, 0);
+	struct buffer b = buffer_new(FILES * d.bytes, 0);
 	sluice_file *opened[FILES];
 	sluice_op *op[FILES];
 
 	H5Fclose(file);
-	for (int i = 0; i < FILES; i++) {
+	for (size_t i = 0; i < FILES; i++) {
 		opened[i] = dataset_open(f->ctx, faulty_uri(path, "fault=stall:0&skip=2"), "u");
-		assert_ok(sluice_read(opened[i], b.data, d.bytes, 0, &op[i]));
+		assert_ok(sluice_read(opened[i], b.data + i * d.bytes, d.bytes, 0, &op[i]));
 	}
 	sleep_ms(200);
 	assert_int_equal(count_threads_named("sluice-look"), FILES);
 	assert_int_equal(count_threads_named("sluice-wait"), 1);
-	for (int i = 0; i < FILES; i++) {
+	for (size_t i = 0; i < FILES; i++) {
 		assert_ok(sluice_cancel(op[i]));
 		assert_int_equal(sluice_wait(op[i], -1), -ECANCELED);
 		sluice_op_free(op[i]);
@@ -499,7 +502,7 @@ FIXTURE_TEST(opens_that_stall_hold_up_no_look)
 	sluice_op *op[OPENS];
 	double begun;
 
-	tree = make_late(file);
+	tree = make_late(file, 1);
 	H5Fclose(file);
 	o.dataset = "u";
 	uri = faulty_uri(scratch(f, "tree.h5"), "fault=stall:0&at=410000");
