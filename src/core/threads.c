@@ -2,8 +2,8 @@
 /*
  * Threads and waiting
  *
- * Time, the ways in which threads wait for each other (words, conditions, gates, queues), and pools
- * whose threads run tasks. All functions may be called on any thread.
+ * Time, and the ways in which threads wait for each other: words, conditions, gates, queues. All
+ * functions may be called on any thread.
  */
 #include <errno.h>
 #include <limits.h>
@@ -22,7 +22,6 @@
 #define MOST_IN_VAIN 6 /* then one sleep in 64 is preceded by polling */
 /* While both kinds wait, every so many links a link that is not urgent is taken. */
 #define PASSED_MOST 4
-#define LOOK_AHEAD  32 /* tasks among which a worker looks for a task of its own home */
 
 /* ------------------------------------------------------------------ time, words and conditions */
 
@@ -221,21 +220,44 @@ static struct sl_sleeper *queue_take_sleeper_locked(struct sl_queue *queue)
 	return SL_CONTAINER(link, struct sl_sleeper, link);
 }
 
+static void queue_append_locked(struct sl_queue *queue, struct sl_list *link, bool urgent)
+	SL_REQUIRES(&queue->mutex)
+{
+	sl_list_append(urgent ? &queue->locked.urgent : &queue->locked.ready, link);
+	atomic_fetch_add_explicit(&queue->count, 1, memory_order_relaxed);
+}
+
 void sl_queue_push(struct sl_queue *queue, struct sl_list *link, bool urgent)
 {
 	struct sl_sleeper *sleeper;
 
 	sl_mutex_lock(&queue->mutex);
-	sl_list_append(urgent ? &queue->locked.urgent : &queue->locked.ready, link);
-	atomic_fetch_add_explicit(&queue->count, 1, memory_order_relaxed);
+	queue_append_locked(queue, link, urgent);
 	sleeper = queue_take_sleeper_locked(queue);
 	sl_mutex_unlock(&queue->mutex);
 	if (sleeper)
 		sleeper->wake(sleeper);
 }
 
-/* Returns the list whose first link is to be taken next, or NULL if both are empty. */
-static struct sl_list *queue_next_locked(struct sl_queue *queue) SL_REQUIRES(&queue->mutex)
+void sl_queue_push_quietly(struct sl_queue *queue, struct sl_list *link)
+{
+	sl_mutex_lock(&queue->mutex);
+	queue_append_locked(queue, link, false);
+	sl_mutex_unlock(&queue->mutex);
+}
+
+void sl_queue_wake(struct sl_queue *queue)
+{
+	struct sl_sleeper *sleeper;
+
+	sl_mutex_lock(&queue->mutex);
+	sleeper = queue_take_sleeper_locked(queue);
+	sl_mutex_unlock(&queue->mutex);
+	if (sleeper)
+		sleeper->wake(sleeper);
+}
+
+struct sl_list *sl_queue_list_locked(struct sl_queue *queue)
 {
 	struct sl_list *urgent = &queue->locked.urgent, *ready = &queue->locked.ready;
 
@@ -257,7 +279,7 @@ unsigned sl_queue_take(struct sl_queue *queue, struct sl_list *out, unsigned max
 	if (!max || !atomic_load_explicit(&queue->count, memory_order_relaxed))
 		return 0;
 	sl_mutex_lock(&queue->mutex);
-	while (taken < max && (from = queue_next_locked(queue))) {
+	while (taken < max && (from = sl_queue_list_locked(queue))) {
 		sl_list_append(out, sl_list_take(from));
 		taken++;
 	}
@@ -329,13 +351,17 @@ void sl_word_sleeper_init(struct sl_word_sleeper *sleeper)
 	sleeper->sleeper.wake = word_sleeper_wake;
 }
 
-void sl_word_sleep(struct sl_queue *queue, struct sl_word_sleeper *sleeper)
+bool sl_word_sleep(struct sl_queue *queue, struct sl_word_sleeper *sleeper, int64_t deadline)
 {
+	int rc = 0;
+
 	atomic_store(&sleeper->woken, 0);
 	if (!sl_queue_sleep(queue, &sleeper->sleeper))
-		return;
-	sl_flag_await(&sleeper->woken);
+		return true;
+	while (!atomic_load(&sleeper->woken) && rc != -ETIMEDOUT)
+		rc = sl_word_wait(&sleeper->woken, 0, deadline);
 	sl_queue_awake(queue, &sleeper->sleeper);
+	return rc != -ETIMEDOUT;
 }
 
 bool sl_queue_closed(struct sl_queue *queue)
@@ -389,204 +415,4 @@ unsigned sl_cores(void)
 size_t sl_page_size(void)
 {
 	return (size_t)sysconf(_SC_PAGESIZE);
-}
-
-/* ---------------------------------------------------------------------------------------- pool */
-
-struct pool_worker {
-	struct sl_word_sleeper sleeper;
-	struct sl_pool *pool;
-	pthread_t thread;
-	bool busy; /* this worker counts in pool->busy; of its own thread */
-};
-
-struct sl_pool {
-	struct sl_queue queue;
-	_Atomic bool spinning; /* a worker polls for work */
-	struct sl_spin spin;   /* of that worker */
-	char name[12];
-	unsigned most;
-	struct sl_mutex growing;
-	_Atomic unsigned count; /* workers; written under growing */
-	unsigned joined;        /* of the thread that stops the pool */
-	/* Workers whose task may still wait. A worker counts itself in under the queue's mutex,
-	 * before its task leaves queue.count: a submitting thread sees each task in a count. */
-	_Atomic unsigned busy;
-	struct pool_worker workers[];
-};
-
-static void pool_worker_sleep(struct pool_worker *worker)
-{
-	struct sl_queue *queue = &worker->pool->queue;
-
-	if (!atomic_exchange(&worker->pool->spinning, true)) {
-		bool found = sl_spin_until(&worker->pool->spin, sl_queue_has_work, queue);
-
-		atomic_store(&worker->pool->spinning, false);
-		if (found)
-			return;
-	}
-	/* Ended by a push, or by sl_pool_stop(). */
-	sl_word_sleep(queue, &worker->sleeper);
-}
-
-/*
- * Takes a task, if possible of the worker's own home: a buffer that is used again and again is
- * still in the caches of the core that filled it last. On four cores this moves a tenth more than
- * the order of arrival does.
- */
-static struct sl_task *pool_worker_take(struct pool_worker *worker)
-{
-	struct sl_pool *pool = worker->pool;
-	struct sl_queue *queue = &pool->queue;
-	uintptr_t own = (uintptr_t)(worker - pool->workers);
-	struct sl_task *taken = NULL;
-	struct sl_list *from;
-	unsigned seen = 0;
-
-	if (!atomic_load_explicit(&queue->count, memory_order_relaxed))
-		return NULL;
-	sl_mutex_lock(&queue->mutex);
-	from = queue_next_locked(queue);
-	for (struct sl_list *link = from ? from->next : NULL; link != from; link = link->next) {
-		struct sl_task *task = SL_CONTAINER(link, struct sl_task, link);
-
-		if (!taken)
-			taken = task;
-		if (task->home % pool->most == own) {
-			taken = task;
-			break;
-		}
-		if (++seen == LOOK_AHEAD)
-			break;
-	}
-	if (taken) {
-		sl_list_remove(&taken->link);
-		worker->busy = true;
-		atomic_fetch_add(&pool->busy, 1);
-		atomic_fetch_sub(&queue->count, 1);
-	}
-	sl_mutex_unlock(&queue->mutex);
-	return taken;
-}
-
-static _Thread_local struct pool_worker *this_worker; /* NULL on a thread that is no worker */
-
-static void pool_worker_count_out(struct pool_worker *worker)
-{
-	if (worker->busy)
-		atomic_fetch_sub(&worker->pool->busy, 1);
-	worker->busy = false;
-}
-
-void sl_pool_task_waits_no_more(void)
-{
-	if (this_worker)
-		pool_worker_count_out(this_worker);
-}
-
-static void *pool_worker_run(void *argument)
-{
-	struct pool_worker *worker = argument;
-	struct sl_pool *pool = worker->pool;
-	struct sl_task *task;
-
-	this_worker = worker;
-	for (;;) {
-		task = pool_worker_take(worker);
-		if (task) {
-			task->run(task);
-			pool_worker_count_out(worker);
-		} else if (sl_queue_closed(&pool->queue)) {
-			return NULL;
-		} else {
-			pool_worker_sleep(worker);
-		}
-	}
-}
-
-static int pool_add_worker_locked(struct sl_pool *pool) SL_REQUIRES(&pool->growing)
-{
-	unsigned index = atomic_load(&pool->count);
-	struct pool_worker *worker = &pool->workers[index];
-	char full[16];
-	int rc;
-
-	sl_word_sleeper_init(&worker->sleeper);
-	worker->pool = pool;
-	snprintf(full, sizeof(full), "%.11s-%u", pool->name, index % 1000);
-	rc = sl_thread_start(&worker->thread, full, pool_worker_run, worker);
-	if (!rc)
-		atomic_store(&pool->count, index + 1);
-	return rc;
-}
-
-int sl_pool_start(const char *name, unsigned workers, unsigned most, struct sl_pool **out)
-{
-	struct sl_pool *pool = calloc(1, sizeof(*pool) + most * sizeof(pool->workers[0]));
-	int rc = 0;
-
-	if (!pool)
-		return sl_fail(-ENOMEM, "no memory for %u workers", most);
-	sl_queue_init(&pool->queue);
-	sl_mutex_init(&pool->growing);
-	snprintf(pool->name, sizeof(pool->name), "%s", name);
-	pool->most = most;
-	sl_mutex_lock(&pool->growing);
-	while (!rc && pool->count < workers)
-		rc = pool_add_worker_locked(pool);
-	sl_mutex_unlock(&pool->growing);
-	if (rc) {
-		sl_pool_stop(pool);
-		sl_pool_free(pool);
-		return rc;
-	}
-	*out = pool;
-	return 0;
-}
-
-static void pool_join(struct sl_pool *pool)
-{
-	while (pool->joined < atomic_load(&pool->count))
-		pthread_join(pool->workers[pool->joined++].thread, NULL);
-}
-
-void sl_pool_stop(struct sl_pool *pool)
-{
-	if (!pool)
-		return;
-	sl_queue_close(&pool->queue);
-	pool_join(pool);
-}
-
-void sl_pool_free(struct sl_pool *pool)
-{
-	if (!pool)
-		return;
-	/* The last submit may have started a worker while the others were joined. */
-	pool_join(pool);
-	sl_queue_destroy(&pool->queue);
-	sl_mutex_destroy(&pool->growing);
-	free(pool);
-}
-
-/* Returns whether there are more tasks than workers that will look for the next task. */
-static bool pool_is_short(struct sl_pool *pool)
-{
-	unsigned count = atomic_load(&pool->count);
-	unsigned queued = atomic_load(&pool->queue.count); /* read before busy: see there */
-
-	return count < pool->most && queued + atomic_load(&pool->busy) > count;
-}
-
-void sl_pool_submit(struct sl_pool *pool, struct sl_task *task)
-{
-	sl_queue_push(&pool->queue, &task->link, task->urgent);
-	if (!pool_is_short(pool))
-		return;
-	/* If no thread can be started, the existing workers run the task later. */
-	sl_mutex_lock(&pool->growing);
-	while (pool_is_short(pool) && !pool_add_worker_locked(pool))
-		;
-	sl_mutex_unlock(&pool->growing);
 }

@@ -78,6 +78,8 @@ int64_t sluice_wait(sluice_op *op, int timeout_ms)
 		/* sl_spin_until() is part of the time. */
 		int64_t deadline = sl_deadline(timeout_ms);
 
+		if (timeout_ms)
+			sl_help(op, deadline);
 		if (!timeout_ms ||
 		    !(sl_spin_until(&spin, handle_is_done, op) || handle_wait_until(op, deadline)))
 			return sl_fail(-EINPROGRESS, "the operation is still running");

@@ -196,6 +196,8 @@ static void piece_fill(struct sl_piece *piece)
 	piece->missed = op->missed;
 	if (piece->extent_count == 1)
 		piece->extents = NULL;
+	piece->task.owner = NULL;
+	piece->task.patient = piece->task.taken = false;
 	piece->done = piece_done;
 	atomic_store_explicit(&piece->cancelled, false, memory_order_relaxed);
 	piece->moved = 0;
@@ -266,6 +268,7 @@ static struct sl_piece *piece_next_locked(struct sluice_op *op) SL_REQUIRES(&op-
 	piece->urgent = use && sl_staged_urgent(op, use);
 	if (use)
 		use->pieces++;
+	piece->patient = !sl_help_wakes(op, op->locked.handed++);
 	op->locked.aligned = piece->aligned;
 	op->locked.in_flight++;
 	sl_list_append(&op->locked.flying, &piece->engine_link);

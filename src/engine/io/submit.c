@@ -364,8 +364,11 @@ static int submit_admitted(struct sluice_file *file, const struct sluice_request
 	/* The library itself submits host memory only: its threads call no driver. */
 	if (!rc && !(over && !sl_wants_stream(r)))
 		rc = op_find_route(op, r);
+	if (!rc && out && r->count == 1)
+		sl_help_expect(op, r->extents->length);
 	if (!rc)
 		rc = op->on_stream ? sl_stream_enter(op, out) : sl_op_enter(file, op, out);
+	sl_help_submitted(op);
 	if (rc) {
 		if (op)
 			sl_op_unref(op);

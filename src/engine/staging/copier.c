@@ -20,6 +20,7 @@
 #define ROUND_JOBS   128
 #define LARGE_JOB    ((uint64_t)64 << 10) /* bytes */
 #define SMALL_ROUNDS 2
+#define ASIDE_NS     200000 /* for which a thread that waits looks at its copies */
 
 /* ------------------------------------------------------------------------------------- lanes */
 
@@ -294,7 +295,7 @@ static void *copier_run(void *argument)
 				return NULL;
 			/* A push, the poller's suspicion, or sl_copier_stop() ends the sleep. */
 			if (!sl_spin_until(&copier->spin, sl_queue_has_work, &copier->queue))
-				sl_word_sleep(&copier->queue, &copier->sleeper);
+				sl_word_sleep(&copier->queue, &copier->sleeper, SL_FOREVER);
 		}
 	}
 }
@@ -306,7 +307,7 @@ static int copier_make_lanes(struct sl_staging *staging)
 	struct sl_device *device = staging->device;
 	int rc = 0;
 
-	for (unsigned i = 0; !rc && i < 2; i++) {
+	for (unsigned i = 0; !rc && i < SL_LANES; i++) {
 		struct sl_copier_lane *lane = &staging->copier.lanes[i];
 
 		rc = device->ops->stream_new(device, &lane->stream);
@@ -322,7 +323,7 @@ void sl_copier_free(struct sl_staging *staging)
 {
 	struct sl_device *device = staging->device;
 
-	for (unsigned i = 0; i < 2; i++) {
+	for (unsigned i = 0; i < SL_LANES; i++) {
 		struct sl_copier_lane *lane = &staging->copier.lanes[i];
 
 		for (unsigned j = 0; j < SL_ROUNDS_MOST; j++)
@@ -341,7 +342,7 @@ int sl_copier_start(struct sl_staging *staging)
 	sl_queue_init(&copier->queue);
 	sl_word_sleeper_init(&copier->sleeper);
 	sl_list_init(&copier->drains);
-	for (unsigned i = 0; i < 2; i++) {
+	for (unsigned i = 0; i < SL_LANES; i++) {
 		sl_list_init(&copier->lanes[i].waiting);
 		for (unsigned j = 0; j < SL_ROUNDS_MOST; j++)
 			sl_list_init(&copier->lanes[i].rounds[j].jobs);
@@ -367,4 +368,31 @@ void sl_copier_stop(struct sl_staging *staging)
 void sl_copier_submit(struct sl_staging *staging, struct sl_copy_job *job)
 {
 	sl_queue_push(&staging->copier.queue, &job->link, false);
+}
+
+void sl_copier_run(struct sl_staging *staging, struct sl_copy_job *job)
+{
+	struct sl_copier *copier = &staging->copier;
+	struct sl_copier_lane *lane = &copier->lanes[SL_LANES - 1];
+	int64_t until;
+
+	if (sl_commands_pending(staging) || atomic_exchange(&copier->aside, true)) {
+		sl_copier_submit(staging, job);
+		return;
+	}
+	sl_list_append(&lane->waiting, &job->link);
+	lane_start(staging, lane);
+	until = sl_now() + ASIDE_NS;
+	while (lane->count && !lane_finish(staging, lane) && sl_now() < until)
+		;
+	if (lane->count) {
+		/* The stream has what this job still needs; later jobs on it come behind. */
+		sl_list_remove(&job->link);
+		lane->count = lane->jobs = lane->large = 0;
+		job->drains = true;
+		job->stream = lane->stream;
+		job->event = NULL;
+		sl_copier_submit(staging, job);
+	}
+	atomic_store(&copier->aside, false);
 }

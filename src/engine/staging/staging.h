@@ -156,6 +156,8 @@ void sl_ring_write(const struct sl_ring *ring, uint64_t chunk, struct sl_command
  */
 bool sl_commands_take(struct sl_staging *staging, unsigned count, bool wait);
 void sl_commands_give(struct sl_staging *staging, unsigned count);
+/* Returns whether any are in flight. */
+bool sl_commands_pending(struct sl_staging *staging);
 
 /* ------------------------------------------------------------------------------------ poller */
 
@@ -183,5 +185,11 @@ struct sl_copy_job {
 	struct sl_list link;
 };
 void sl_copier_submit(struct sl_staging *staging, struct sl_copy_job *job);
+/*
+ * Makes the copies of a job on the calling thread, in a public call that may take long, by a stream
+ * of the staging's own, and awaits them for a short time; then the copier does. Leaves the job to the
+ * copier while operations in stream order are in flight, or another thread is here.
+ */
+void sl_copier_run(struct sl_staging *staging, struct sl_copy_job *job);
 
 #endif

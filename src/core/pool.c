@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pools
+ *
+ * Threads that run tasks. A task may be patient: a thread that waits for it is about to run it
+ * itself, so no worker is woken for it. While patient tasks come, a worker naps instead of sleeping,
+ * and takes those that were left. All functions may be called on any thread.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/core.h"
+
+#define LOOK_AHEAD 32 /* tasks among which a thread looks for a task of its own */
+#define NAP_NS     100000
+#define QUIET_MOST 32 /* naps without a patient task */
+
+struct pool_worker {
+	struct sl_word_sleeper sleeper;
+	struct sl_pool *pool;
+	pthread_t thread;
+	bool busy; /* this worker counts in pool->busy; of its own thread */
+};
+
+struct sl_pool {
+	struct sl_queue queue;
+	_Atomic bool spinning; /* a worker polls for work */
+	struct sl_spin spin;   /* of that worker */
+	_Atomic uint32_t patient; /* counts such tasks; */
+	_Atomic uint32_t quiet;   /* so many had come when the last guard went to sleep */
+	_Atomic bool guarded;     /* a worker naps, and takes patient tasks afterwards */
+	char name[12];
+	unsigned most;
+	struct sl_mutex growing;
+	_Atomic unsigned count; /* workers; written under growing */
+	unsigned joined;        /* of the thread that stops the pool */
+	/* Workers whose task may still wait. A worker counts itself in under the queue's mutex,
+	 * before its task leaves queue.count: a submitting thread sees each task in a count. */
+	_Atomic unsigned busy;
+	struct pool_worker workers[];
+};
+
+/* Naps until there is work, or until no patient task has come for a while. A task that is pushed
+ * while `guarded` is set is seen after the nap, or by the sleep behind it, which looks first. */
+static void pool_worker_guard(struct pool_worker *worker)
+{
+	struct sl_pool *pool = worker->pool;
+	uint32_t seen = atomic_load(&pool->patient);
+
+	for (unsigned quiet = 0; quiet < QUIET_MOST; quiet++) {
+		uint32_t before = seen;
+
+		if (sl_word_sleep(&pool->queue, &worker->sleeper, sl_now() + NAP_NS))
+			break;
+		seen = atomic_load(&pool->patient);
+		if (seen != before)
+			quiet = 0;
+		else if (quiet + 1 == QUIET_MOST)
+			atomic_store(&pool->quiet, seen);
+	}
+	atomic_store(&pool->guarded, false);
+}
+
+static void pool_worker_sleep(struct pool_worker *worker)
+{
+	struct sl_pool *pool = worker->pool;
+	struct sl_queue *queue = &pool->queue;
+
+	if (atomic_load(&pool->patient) != atomic_load(&pool->quiet) &&
+	    !atomic_exchange(&pool->guarded, true)) {
+		pool_worker_guard(worker);
+		return;
+	}
+	if (!atomic_exchange(&pool->spinning, true)) {
+		bool found = sl_spin_until(&pool->spin, sl_queue_has_work, queue);
+
+		atomic_store(&pool->spinning, false);
+		if (found)
+			return;
+	}
+	/* Ended by a push, or by sl_pool_stop(). */
+	sl_word_sleep(queue, &worker->sleeper, SL_FOREVER);
+}
+
+/*
+ * Takes a task, if possible of the worker's own home: a buffer that is used again and again is
+ * still in the caches of the core that filled it last. On four cores this moves a tenth more than
+ * the order of arrival does.
+ */
+static struct sl_task *pool_worker_take(struct pool_worker *worker)
+{
+	struct sl_pool *pool = worker->pool;
+	struct sl_queue *queue = &pool->queue;
+	uintptr_t own = (uintptr_t)(worker - pool->workers);
+	struct sl_task *taken = NULL;
+	struct sl_list *from;
+	unsigned seen = 0;
+
+	if (!atomic_load_explicit(&queue->count, memory_order_relaxed))
+		return NULL;
+	sl_mutex_lock(&queue->mutex);
+	from = sl_queue_list_locked(queue);
+	for (struct sl_list *link = from ? from->next : NULL; link != from; link = link->next) {
+		struct sl_task *task = SL_CONTAINER(link, struct sl_task, link);
+
+		if (!taken)
+			taken = task;
+		if (task->home % pool->most == own) {
+			taken = task;
+			break;
+		}
+		if (++seen == LOOK_AHEAD)
+			break;
+	}
+	if (taken) {
+		sl_list_remove(&taken->link);
+		worker->busy = true;
+		atomic_fetch_add(&pool->busy, 1);
+		atomic_fetch_sub(&queue->count, 1);
+	}
+	sl_mutex_unlock(&queue->mutex);
+	return taken;
+}
+
+static _Thread_local struct pool_worker *this_worker; /* NULL on a thread that is no worker */
+
+static void pool_worker_count_out(struct pool_worker *worker)
+{
+	if (worker->busy)
+		atomic_fetch_sub(&worker->pool->busy, 1);
+	worker->busy = false;
+}
+
+void sl_pool_task_waits_no_more(void)
+{
+	if (this_worker)
+		pool_worker_count_out(this_worker);
+}
+
+static void *pool_worker_run(void *argument)
+{
+	struct pool_worker *worker = argument;
+	struct sl_pool *pool = worker->pool;
+	struct sl_task *task;
+
+	this_worker = worker;
+	for (;;) {
+		task = pool_worker_take(worker);
+		if (task) {
+			task->run(task);
+			pool_worker_count_out(worker);
+		} else if (sl_queue_closed(&pool->queue)) {
+			return NULL;
+		} else {
+			pool_worker_sleep(worker);
+		}
+	}
+}
+
+static int pool_add_worker_locked(struct sl_pool *pool) SL_REQUIRES(&pool->growing)
+{
+	unsigned index = atomic_load(&pool->count);
+	struct pool_worker *worker = &pool->workers[index];
+	char full[16];
+	int rc;
+
+	sl_word_sleeper_init(&worker->sleeper);
+	worker->pool = pool;
+	snprintf(full, sizeof(full), "%.11s-%u", pool->name, index % 1000);
+	rc = sl_thread_start(&worker->thread, full, pool_worker_run, worker);
+	if (!rc)
+		atomic_store(&pool->count, index + 1);
+	return rc;
+}
+
+int sl_pool_start(const char *name, unsigned workers, unsigned most, struct sl_pool **out)
+{
+	struct sl_pool *pool = calloc(1, sizeof(*pool) + most * sizeof(pool->workers[0]));
+	int rc = 0;
+
+	if (!pool)
+		return sl_fail(-ENOMEM, "no memory for %u workers", most);
+	sl_queue_init(&pool->queue);
+	sl_mutex_init(&pool->growing);
+	snprintf(pool->name, sizeof(pool->name), "%s", name);
+	pool->most = most;
+	sl_mutex_lock(&pool->growing);
+	while (!rc && pool->count < workers)
+		rc = pool_add_worker_locked(pool);
+	sl_mutex_unlock(&pool->growing);
+	if (rc) {
+		sl_pool_stop(pool);
+		sl_pool_free(pool);
+		return rc;
+	}
+	*out = pool;
+	return 0;
+}
+
+static void pool_join(struct sl_pool *pool)
+{
+	while (pool->joined < atomic_load(&pool->count))
+		pthread_join(pool->workers[pool->joined++].thread, NULL);
+}
+
+void sl_pool_stop(struct sl_pool *pool)
+{
+	if (!pool)
+		return;
+	sl_queue_close(&pool->queue);
+	pool_join(pool);
+}
+
+void sl_pool_free(struct sl_pool *pool)
+{
+	if (!pool)
+		return;
+	/* The last submit may have started a worker while the others were joined. */
+	pool_join(pool);
+	sl_queue_destroy(&pool->queue);
+	sl_mutex_destroy(&pool->growing);
+	free(pool);
+}
+
+/* Returns whether there are more tasks than workers that will look for the next task. */
+static bool pool_is_short(struct sl_pool *pool)
+{
+	unsigned count = atomic_load(&pool->count);
+	unsigned queued = atomic_load(&pool->queue.count); /* read before busy: see there */
+
+	return count < pool->most && queued + atomic_load(&pool->busy) > count;
+}
+
+struct sl_task *sl_pool_take(struct sl_pool *pool, const void *owner)
+{
+	struct sl_queue *queue = &pool->queue;
+	struct sl_task *taken = NULL;
+	unsigned seen = 0;
+
+	if (!sl_queue_has_work(queue))
+		return NULL;
+	sl_mutex_lock(&queue->mutex);
+	for (struct sl_list *link = queue->locked.ready.previous;
+	     !taken && link != &queue->locked.ready && seen++ < LOOK_AHEAD; link = link->previous) {
+		struct sl_task *task = SL_CONTAINER(link, struct sl_task, link);
+
+		if (task->owner == owner)
+			taken = task;
+	}
+	if (taken) {
+		sl_list_remove(&taken->link);
+		atomic_fetch_sub(&queue->count, 1);
+	}
+	sl_mutex_unlock(&queue->mutex);
+	return taken;
+}
+
+void sl_pool_submit(struct sl_pool *pool, struct sl_task *task)
+{
+	if (task->patient) {
+		sl_queue_push_quietly(&pool->queue, &task->link);
+		atomic_fetch_add(&pool->patient, 1);
+		/* The guard looks after its nap; without a guard the worker becomes it. */
+		if (!atomic_load(&pool->guarded))
+			sl_queue_wake(&pool->queue);
+		return;
+	}
+	sl_queue_push(&pool->queue, &task->link, task->urgent);
+	if (!pool_is_short(pool))
+		return;
+	/* If no thread can be started, the existing workers run the task later. */
+	sl_mutex_lock(&pool->growing);
+	while (pool_is_short(pool) && !pool_add_worker_locked(pool))
+		;
+	sl_mutex_unlock(&pool->growing);
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Help of the thread that waits
+ *
+ * A thread that waits for a read of bytes in memory takes pieces of it that no worker has begun, and
+ * then the copy to a device. Threads that have submitted a few such reads, and waited for each at
+ * once, are expected to do so again: most pieces of their next read wake no worker. If such a thread
+ * does not wait, a worker finds them (core/pool.c).
+ *
+ * Threads: those that submit and those that wait. The habit of a thread is its own.
+ */
+#include "io/staged/staged.h"
+
+#define HELP_MOST  ((uint64_t)4 << 20)   /* bytes of a read in which the thread helps */
+#define ALONE_MOST ((uint64_t)512 << 10) /* of which each wakes a worker; less is read alone */
+#define PROMPT_NS  20000                 /* from the submission to the wait */
+#define LEAST_PROMPT 4   /* such waits in a row until the next is expected, */
+#define MOST_PROMPT  256 /* twice as many after each that did not come */
+
+static _Thread_local struct {
+	const struct sluice_op *last; /* not awaited yet; never followed */
+	int64_t submitted;
+	unsigned prompt, needed;
+} habit = {.needed = LEAST_PROMPT};
+
+static void habit_break(void)
+{
+	habit.prompt = 0;
+	habit.needed = SL_MIN(habit.needed * 2, MOST_PROMPT);
+}
+
+void sl_help_expect(struct sluice_op *op, uint64_t bytes)
+{
+	const struct sl_limits *limits = &op->file->limits;
+	const struct sl_staged *staged = op->staged;
+
+	op->helped = op->kind == SL_READ && op->count == 1 && !op->box && !op->device &&
+	             !op->on_stream && !limits->remote && !limits->sequential &&
+	             !(op->file->flags & SLUICE_OPEN_NONBLOCK) &&
+	             bytes <= (staged ? ALONE_MOST : HELP_MOST) &&
+	             !(staged && sl_commands_pending(staged->staging));
+	if (!op->helped)
+		return;
+	if (habit.last)
+		habit_break();
+	op->patient = habit.prompt >= habit.needed;
+	habit.last = op;
+}
+
+void sl_help_submitted(const struct sluice_op *op)
+{
+	if (habit.last == op)
+		habit.submitted = sl_now();
+}
+
+bool sl_help_wakes(const struct sluice_op *op, unsigned handed)
+{
+	return !op->patient || handed < SL_MIN(op->bytes / ALONE_MOST,
+	                                       op->ctx->core.settings.workers - 1);
+}
+
+/* Learns from a wait. calls: for a copy to a device the driver may be called. */
+static void habit_learn(const struct sluice_op *op, bool calls)
+{
+	if (habit.last != op)
+		return;
+	habit.last = NULL;
+	if ((op->staged && !calls) || sl_now() - habit.submitted > PROMPT_NS)
+		habit_break();
+	else if (++habit.prompt >= MOST_PROMPT)
+		habit.needed = LEAST_PROMPT;
+}
+
+void sl_help(struct sluice_op *op, int64_t deadline)
+{
+	bool calls = deadline == SL_FOREVER;
+	struct sl_task *task;
+
+	habit_learn(op, calls);
+	while (op->helped && !(atomic_load_explicit(&op->state, memory_order_acquire) & SL_OP_DONE) &&
+	       (calls || sl_now() < deadline) &&
+	       (task = sl_pool_take(op->ctx->core.pool, op))) {
+		/* The task keeps the operation from its end until here, and the hold the context
+		 * until this thread has woken others for operations that it starts. */
+		struct sluice_file *file = op->file;
+
+		atomic_fetch_add(&file->in_flight, 1);
+		task->taken = calls;
+		task->run(task);
+		sl_file_release(file);
+	}
+}
