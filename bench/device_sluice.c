@@ -61,8 +61,8 @@ void job_alone(const struct job *job)
 		}
 		begun = now();
 		if (job->stream)
-			CHECK(sluice_read_on(file, data, job->bytes,
-			                     i % ALONE_PLACES * job->bytes, stream_of(job, 0), &op));
+			CHECK(sluice_read_on(file, data, job->bytes, i % ALONE_PLACES * job->bytes,
+			                     stream_of(job, 0), &op));
 		else
 			CHECK(sluice_read(file, data, job->bytes, i % ALONE_PLACES * job->bytes,
 			                  &op));

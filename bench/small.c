@@ -104,8 +104,9 @@ static int measure_alone(const char *path, bool posix, int count, size_t bytes)
 		submitted += read_alone(file, fd, memory + (size_t)i % PLACES * bytes, bytes,
 		                        (uint64_t)i % (PART / bytes) * bytes);
 	}
-	printf("{\"us\": %f, \"cpu_us\": %f, \"submit_us\": %f}\n", (seconds() - begun) * 1e6 / count,
-	       (cpu_seconds() - cpu) * 1e6 / count, submitted * 1e6 / count);
+	printf("{\"us\": %f, \"cpu_us\": %f, \"submit_us\": %f}\n",
+	       (seconds() - begun) * 1e6 / count, (cpu_seconds() - cpu) * 1e6 / count,
+	       submitted * 1e6 / count);
 	close(fd);
 	free(memory);
 	return posix ? 0 : -(sluice_close(file) || sluice_context_close(ctx));

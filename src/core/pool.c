@@ -13,23 +13,30 @@
 #include "core/core.h"
 
 #define LOOK_AHEAD 32 /* tasks among which a thread looks for a task of its own */
-#define NAP_NS     100000
-#define QUIET_MOST 32 /* naps without a patient task */
+/* Naps become longer while no task is left. */
+#define NAP_NS      100000
+#define MOST_NAP_NS 400000
+#define QUIET_MOST  16 /* naps without a patient task */
 
 struct pool_worker {
 	struct sl_word_sleeper sleeper;
 	struct sl_pool *pool;
 	pthread_t thread;
-	bool busy; /* this worker counts in pool->busy; of its own thread */
+	bool busy;  /* this worker counts in pool->busy; of its own thread, as is the next */
+	bool eager; /* it has run a task that was not patient, and has not polled since */
 };
 
 struct sl_pool {
 	struct sl_queue queue;
-	_Atomic bool spinning; /* a worker polls for work */
-	struct sl_spin spin;   /* of that worker */
+	_Atomic bool spinning;    /* a worker polls for work */
+	struct sl_spin spin;      /* of that worker */
 	_Atomic uint32_t patient; /* counts such tasks; */
+	_Atomic uint32_t waiting; /* of them, in the queue */
 	_Atomic uint32_t quiet;   /* so many had come when the last guard went to sleep */
 	_Atomic bool guarded;     /* a worker naps, and takes patient tasks afterwards */
+	/* Workers that sleep without a deadline. A worker counts itself in before it looks at the
+	 * queue for the last time: a submitting thread sees either it or its look. */
+	_Atomic unsigned asleep;
 	char name[12];
 	unsigned most;
 	struct sl_mutex growing;
@@ -41,25 +48,33 @@ struct sl_pool {
 	struct pool_worker workers[];
 };
 
-/* Naps until there is work, or until no patient task has come for a while. A task that is pushed
- * while `guarded` is set is seen after the nap, or by the sleep behind it, which looks first. */
+/* Naps until there is work, or until no patient task has come for a while. */
 static void pool_worker_guard(struct pool_worker *worker)
 {
 	struct sl_pool *pool = worker->pool;
-	uint32_t seen = atomic_load(&pool->patient);
+	uint32_t seen = atomic_load(&pool->patient), before;
+	int64_t nap = NAP_NS;
 
-	for (unsigned quiet = 0; quiet < QUIET_MOST; quiet++) {
-		uint32_t before = seen;
-
-		if (sl_word_sleep(&pool->queue, &worker->sleeper, sl_now() + NAP_NS))
+	for (unsigned quiet = 0; quiet < QUIET_MOST;) {
+		if (sl_word_sleep(&pool->queue, &worker->sleeper, sl_now() + nap))
 			break;
+		before = seen;
 		seen = atomic_load(&pool->patient);
-		if (seen != before)
-			quiet = 0;
-		else if (quiet + 1 == QUIET_MOST)
+		nap = SL_MIN(nap * 2, MOST_NAP_NS);
+		quiet = seen == before ? quiet + 1 : 0;
+		if (quiet == QUIET_MOST)
 			atomic_store(&pool->quiet, seen);
 	}
 	atomic_store(&pool->guarded, false);
+}
+
+/* Patient tasks are left to the threads that wait, which poll, too. */
+static bool pool_has_eager_task(void *argument)
+{
+	struct sl_pool *pool = argument;
+
+	return atomic_load_explicit(&pool->queue.count, memory_order_relaxed) >
+	       atomic_load_explicit(&pool->waiting, memory_order_relaxed);
 }
 
 static void pool_worker_sleep(struct pool_worker *worker)
@@ -67,20 +82,23 @@ static void pool_worker_sleep(struct pool_worker *worker)
 	struct sl_pool *pool = worker->pool;
 	struct sl_queue *queue = &pool->queue;
 
-	if (atomic_load(&pool->patient) != atomic_load(&pool->quiet) &&
-	    !atomic_exchange(&pool->guarded, true)) {
-		pool_worker_guard(worker);
-		return;
-	}
-	if (!atomic_exchange(&pool->spinning, true)) {
-		bool found = sl_spin_until(&pool->spin, sl_queue_has_work, queue);
+	if (worker->eager && !atomic_exchange(&pool->spinning, true)) {
+		bool found = sl_spin_until(&pool->spin, pool_has_eager_task, pool);
 
 		atomic_store(&pool->spinning, false);
 		if (found)
 			return;
 	}
+	worker->eager = false;
+	if (atomic_load(&pool->patient) != atomic_load(&pool->quiet) &&
+	    !atomic_exchange(&pool->guarded, true)) {
+		pool_worker_guard(worker);
+		return;
+	}
 	/* Ended by a push, or by sl_pool_stop(). */
+	atomic_fetch_add(&pool->asleep, 1);
 	sl_word_sleep(queue, &worker->sleeper, SL_FOREVER);
+	atomic_fetch_sub(&pool->asleep, 1);
 }
 
 /*
@@ -116,7 +134,9 @@ static struct sl_task *pool_worker_take(struct pool_worker *worker)
 	if (taken) {
 		sl_list_remove(&taken->link);
 		worker->busy = true;
+		worker->eager |= !taken->patient;
 		atomic_fetch_add(&pool->busy, 1);
+		atomic_fetch_sub(&pool->waiting, taken->patient);
 		atomic_fetch_sub(&queue->count, 1);
 	}
 	sl_mutex_unlock(&queue->mutex);
@@ -250,6 +270,7 @@ struct sl_task *sl_pool_take(struct sl_pool *pool, const void *owner)
 	}
 	if (taken) {
 		sl_list_remove(&taken->link);
+		atomic_fetch_sub(&pool->waiting, taken->patient);
 		atomic_fetch_sub(&queue->count, 1);
 	}
 	sl_mutex_unlock(&queue->mutex);
@@ -259,10 +280,11 @@ struct sl_task *sl_pool_take(struct sl_pool *pool, const void *owner)
 void sl_pool_submit(struct sl_pool *pool, struct sl_task *task)
 {
 	if (task->patient) {
+		atomic_fetch_add(&pool->waiting, 1);
 		sl_queue_push_quietly(&pool->queue, &task->link);
 		atomic_fetch_add(&pool->patient, 1);
-		/* The guard looks after its nap; without a guard the worker becomes it. */
-		if (!atomic_load(&pool->guarded))
+		/* A worker that is awake, or naps, looks later. */
+		if (atomic_load(&pool->asleep) == atomic_load(&pool->count))
 			sl_queue_wake(&pool->queue);
 		return;
 	}

@@ -160,7 +160,8 @@ struct sl_task {
 	uintptr_t home;
 	bool urgent; /* taken before others */
 	/* That the task belongs to, for sl_pool_take(), or NULL. patient: a thread is about to take
-	 * it so, and no worker is woken; if it does not, a worker runs the task within 0.3 ms. */
+	 * it so, and no worker is woken; if it does not, a worker runs the task after its next look
+	 * at the queue, which it has after a nap of at most 0.5 ms or a task. */
 	const void *owner;
 	bool patient;
 	bool taken; /* by a thread that waits for it; not set by the pool */

@@ -11,11 +11,16 @@
  */
 #include "io/staged/staged.h"
 
-#define HELP_MOST  ((uint64_t)4 << 20)   /* bytes of a read in which the thread helps */
-#define ALONE_MOST ((uint64_t)512 << 10) /* of which each wakes a worker; less is read alone */
-#define PROMPT_NS  20000                 /* from the submission to the wait */
-#define LEAST_PROMPT 4   /* such waits in a row until the next is expected, */
-#define MOST_PROMPT  256 /* twice as many after each that did not come */
+#define HELP_MOST   ((uint64_t)4 << 20)   /* bytes of a read in which the thread helps */
+#define ALONE_MOST  ((uint64_t)512 << 10) /* of which each wakes a worker; less is read alone */
+#define FEW_WORKERS 8
+#define FEW_MOST    ((uint64_t)1 << 20)
+#define PROMPT_NS   20000 /* from the submission to the wait */
+/* Such waits in a row until the next is expected: twice as many after each that did not come, half
+ * as many after some that did. */
+#define LEAST_PROMPT 4
+#define MOST_PROMPT  256
+#define SOME_PROMPT  32
 
 static _Thread_local struct {
 	const struct sluice_op *last; /* not awaited yet; never followed */
@@ -55,8 +60,14 @@ void sl_help_submitted(const struct sluice_op *op)
 
 bool sl_help_wakes(const struct sluice_op *op, unsigned handed)
 {
-	return !op->patient || handed < SL_MIN(op->bytes / ALONE_MOST,
-	                                       op->ctx->core.settings.workers - 1);
+	uint64_t workers = op->ctx->core.settings.workers;
+
+	if (!op->patient)
+		return true;
+	/* On few cores a worker that is woken takes more time than it saves. */
+	if (workers < FEW_WORKERS && op->bytes <= FEW_MOST)
+		return false;
+	return handed < SL_MIN(op->bytes / ALONE_MOST, workers - 1);
 }
 
 /* Learns from a wait. calls: for a copy to a device the driver may be called. */
@@ -67,8 +78,8 @@ static void habit_learn(const struct sluice_op *op, bool calls)
 	habit.last = NULL;
 	if ((op->staged && !calls) || sl_now() - habit.submitted > PROMPT_NS)
 		habit_break();
-	else if (++habit.prompt >= MOST_PROMPT)
-		habit.needed = LEAST_PROMPT;
+	else if (++habit.prompt % SOME_PROMPT == 0)
+		habit.needed = SL_MAX(habit.needed / 2, LEAST_PROMPT);
 }
 
 void sl_help(struct sluice_op *op, int64_t deadline)
@@ -77,9 +88,9 @@ void sl_help(struct sluice_op *op, int64_t deadline)
 	struct sl_task *task;
 
 	habit_learn(op, calls);
-	while (op->helped && !(atomic_load_explicit(&op->state, memory_order_acquire) & SL_OP_DONE) &&
-	       (calls || sl_now() < deadline) &&
-	       (task = sl_pool_take(op->ctx->core.pool, op))) {
+	while (op->helped &&
+	       !(atomic_load_explicit(&op->state, memory_order_acquire) & SL_OP_DONE) &&
+	       (calls || sl_now() < deadline) && (task = sl_pool_take(op->ctx->core.pool, op))) {
 		/* The task keeps the operation from its end until here, and the hold the context
 		 * until this thread has woken others for operations that it starts. */
 		struct sluice_file *file = op->file;

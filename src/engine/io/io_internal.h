@@ -244,8 +244,8 @@ struct sluice_op {
 	void (*over)(struct sluice_op *); /* see sl_op_submit(); or NULL */
 	uint64_t length;                  /* for SL_TRUNCATE */
 	uint64_t bytes;                   /* added to file->bytes when it started */
-	bool helped;    /* a thread that waits takes tasks of it: see help.c */
-	bool patient;   /* and is expected to do so at once */
+	bool helped;                      /* a thread that waits takes tasks of it: see help.c */
+	bool patient;                     /* and is expected to do so at once */
 	bool missed;    /* the backend was asked for bytes in memory, and had to refuse */
 	bool preparing; /* it is in a list of its file; guarded by the file's mutex */
 	void (*prepared)(struct sluice_op *, int64_t size);
@@ -282,7 +282,7 @@ struct sluice_op {
 		struct sl_plan plan;
 		unsigned in_flight;
 		unsigned handed; /* pieces so far */
-		bool pumping; /* one thread hands out pieces; others set `again` for it */
+		bool pumping;    /* one thread hands out pieces; others set `again` for it */
 		bool again;
 		bool stopped; /* failed or cancelled: no further pieces */
 		bool stored;  /* nothing of it touches the file any more: it has left its object */

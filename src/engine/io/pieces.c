@@ -475,9 +475,10 @@ static void op_plan(struct sluice_op *op, int64_t size)
 		.direct_bytes = op->device ? UINT64_MAX : op->ctx->core.settings.direct_bytes,
 		.file_size = (uint64_t)size,
 		/* More workers than it needs would only wait for the lock of a local file. */
-		.piece_bytes = op->device            ? DEVICE_PIECE
-	                       : op->kind == SL_READ ? sl_plan_piece(limits, bytes)
-	                                             : limits->piece_bytes,
+		.piece_bytes = op->device ? DEVICE_PIECE
+	                       : op->kind == SL_READ && sl_help_wakes(op, 0)
+	                               ? sl_plan_piece(limits, bytes)
+	                               : limits->piece_bytes,
 	};
 	sl_mutex_unlock(&op->mutex);
 }

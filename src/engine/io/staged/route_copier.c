@@ -77,8 +77,7 @@ static void copier_submit_locked(struct sl_slot_use *use, uint64_t bytes)
 		sl_copier_submit(staged->staging, &use->job);
 		return;
 	}
-	use->task =
-		(struct sl_task){.owner = staged->op, .patient = true, .run = copier_task_run};
+	use->task = (struct sl_task){.owner = staged->op, .patient = true, .run = copier_task_run};
 	sl_pool_submit(staged->op->ctx->core.pool, &use->task);
 }
 
