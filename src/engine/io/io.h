@@ -39,8 +39,8 @@ const struct sl_settings *sl_context_settings(const struct sluice_context *ctx);
 /* Asks for the credentials of a service, as sluice_s3_check(). */
 int sl_context_check_keys(const struct sluice_context *ctx, const char *scheme,
                           const void *options);
-/* Returns the pool of opens, whose tasks may wait for servers, and for what the context's other pools
- * do; starts it at its first use. Any thread. Returns 0, or -errno with a sentence. */
+/* Returns the pool of opens, whose tasks may wait for servers and for other pools of the context;
+ * starts it at its first use. Any thread. Returns 0, or -errno with a sentence. */
 int sl_context_get_opens(struct sluice_context *ctx, struct sl_pool **out);
 /* Counts a use of the context in or out: like an open file, it keeps the context. */
 void sl_context_enter(struct sluice_context *ctx);
