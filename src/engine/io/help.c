@@ -82,22 +82,33 @@ static void habit_learn(const struct sluice_op *op, bool calls)
 		habit.needed = SL_MAX(habit.needed / 2, LEAST_PROMPT);
 }
 
+/* Returns a task for a thread that waits, or NULL. */
+static struct sl_task *help_take(struct sluice_op *op, int64_t deadline)
+{
+	if (!op->helped || atomic_load_explicit(&op->state, memory_order_acquire) & SL_OP_DONE ||
+	    (deadline != SL_FOREVER && sl_now() >= deadline))
+		return NULL;
+	return sl_pool_take(op->ctx->core.pool, op);
+}
+
 void sl_help(struct sluice_op *op, int64_t deadline)
 {
 	bool calls = deadline == SL_FOREVER;
 	struct sl_task *task;
 
 	habit_learn(op, calls);
-	while (op->helped &&
-	       !(atomic_load_explicit(&op->state, memory_order_acquire) & SL_OP_DONE) &&
-	       (calls || sl_now() < deadline) && (task = sl_pool_take(op->ctx->core.pool, op))) {
-		/* The task keeps the operation from its end until here, and the hold the context
-		 * until this thread has woken others for operations that it starts. */
+	while ((task = help_take(op, deadline)) || sl_copier_helps()) {
+		/* The task, or a copy, keeps the operation from its end until here, and the hold
+		 * the context until this thread has woken others for operations that it starts. */
 		struct sluice_file *file = op->file;
 
 		atomic_fetch_add(&file->in_flight, 1);
-		task->taken = calls;
-		task->run(task);
+		if (task) {
+			task->taken = calls;
+			task->run(task);
+		} else {
+			sl_copier_settle();
+		}
 		sl_file_release(file);
 	}
 }

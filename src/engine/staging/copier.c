@@ -97,6 +97,35 @@ static void round_give(struct sl_staging *staging, struct sl_copier_lane *lane, 
 	}
 }
 
+/* Gives the stream the copies of a thread that waits. */
+static void lane_give(struct sl_staging *staging, struct sl_copier_lane *lane)
+{
+	struct round round;
+
+	round_collect(lane, &round);
+	round_give(staging, lane, &round);
+	for (unsigned i = 0; i < round.job_count; i++)
+		if (round.jobs[i].job)
+			sl_list_append(&lane->rounds[0].jobs, &round.jobs[i].job->link);
+}
+
+/* Looks for a short time whether the stream has run out. 1: it has; 0: not yet; or -errno. */
+static int lane_await(struct sl_staging *staging, struct sl_copier_lane *lane)
+{
+	struct sl_device *device = staging->device;
+	int64_t until = sl_now() + ASIDE_NS;
+	int rc;
+
+	if (sl_staging_lost(staging))
+		return -EIO;
+	do
+		rc = device->ops->stream_query(device, lane->stream);
+	while (!rc && sl_now() < until);
+	if (rc < 0)
+		lane_drain(device, lane);
+	return rc;
+}
+
 /* Starts copies of jobs that wait, with an event behind them. */
 static void lane_start(struct sl_staging *staging, struct sl_copier_lane *lane)
 {
@@ -311,7 +340,7 @@ static int copier_make_lanes(struct sl_staging *staging)
 		struct sl_copier_lane *lane = &staging->copier.lanes[i];
 
 		rc = device->ops->stream_new(device, &lane->stream);
-		for (unsigned j = 0; !rc && j < SL_ROUNDS_MOST; j++)
+		for (unsigned j = 0; !rc && i < SL_LANES - 1 && j < SL_ROUNDS_MOST; j++)
 			rc = device->ops->event_new(device, &lane->rounds[j].event);
 	}
 	return rc ? sl_fail(rc, "cannot make streams and events on %s: %s", device->name,
@@ -370,29 +399,51 @@ void sl_copier_submit(struct sl_staging *staging, struct sl_copy_job *job)
 	sl_queue_push(&staging->copier.queue, &job->link, false);
 }
 
-void sl_copier_run(struct sl_staging *staging, struct sl_copy_job *job)
-{
-	struct sl_copier *copier = &staging->copier;
-	struct sl_copier_lane *lane = &copier->lanes[SL_LANES - 1];
-	int64_t until;
+static _Thread_local struct sl_staging *helped; /* by this thread, which has its last lane */
 
-	if (sl_commands_pending(staging) || atomic_exchange(&copier->aside, true)) {
+bool sl_copier_helps(void)
+{
+	return helped;
+}
+
+void sl_copier_help(struct sl_staging *staging, struct sl_copy_job *job)
+{
+	struct sl_copier_lane *lane = &staging->copier.lanes[SL_LANES - 1];
+
+	if (helped != staging && (helped || sl_commands_pending(staging) ||
+	                          atomic_exchange(&staging->copier.aside, true))) {
 		sl_copier_submit(staging, job);
 		return;
 	}
+	helped = staging;
 	sl_list_append(&lane->waiting, &job->link);
-	lane_start(staging, lane);
-	until = sl_now() + ASIDE_NS;
-	while (lane->count && !lane_finish(staging, lane) && sl_now() < until)
-		;
-	if (lane->count) {
-		/* The stream has what this job still needs; later jobs on it come behind. */
-		sl_list_remove(&job->link);
-		lane->count = lane->jobs = lane->large = 0;
+	lane_give(staging, lane);
+}
+
+void sl_copier_settle(void)
+{
+	struct sl_staging *staging = helped;
+	struct sl_copier_lane *lane = &staging->copier.lanes[SL_LANES - 1];
+	struct sl_list jobs, *link;
+	int rc = 0;
+
+	sl_list_init(&jobs);
+	sl_list_take_all(&lane->rounds[0].jobs, &jobs);
+	if (!sl_list_empty(&jobs))
+		rc = lane_await(staging, lane);
+	helped = NULL;
+	atomic_store(&staging->copier.aside, false);
+	while ((link = sl_list_take(&jobs))) {
+		struct sl_copy_job *job = SL_CONTAINER(link, struct sl_copy_job, link);
+
+		if (rc) {
+			job->done(job, SL_MIN(rc, 0));
+			continue;
+		}
+		/* The stream has what this job still needs; later copies come behind. */
 		job->drains = true;
 		job->stream = lane->stream;
 		job->event = NULL;
 		sl_copier_submit(staging, job);
 	}
-	atomic_store(&copier->aside, false);
 }

@@ -186,10 +186,13 @@ struct sl_copy_job {
 };
 void sl_copier_submit(struct sl_staging *staging, struct sl_copy_job *job);
 /*
- * Makes the copies of a job on the calling thread, in a public call that may take long, by a stream
- * of the staging's own, and awaits them for a short time; then the copier does. Leaves the job to the
- * copier while operations in stream order are in flight, or another thread is here.
+ * Gives the copies of a job to a stream of the staging's own, on a thread that waits for their
+ * operation in a public call; or leaves the job to the copier, while operations in stream order are
+ * in flight, or another thread does so. sl_copier_settle() has to follow while sl_copier_helps().
  */
-void sl_copier_run(struct sl_staging *staging, struct sl_copy_job *job);
+void sl_copier_help(struct sl_staging *staging, struct sl_copy_job *job);
+/* Awaits the copies of this thread for a short time; later the copier does. */
+void sl_copier_settle(void);
+bool sl_copier_helps(void);
 
 #endif

@@ -80,7 +80,7 @@ struct sl_copier {
 		unsigned jobs, large;   /* in flight, and rounds with a large one */
 		struct sl_list waiting; /* for a round */
 	} lanes[SL_LANES];  /* to the host and to the device, the copier's own, as is the next; */
-	_Atomic bool aside; /* and of sl_copier_run(), of the thread that has set this */
+	_Atomic bool aside; /* and of sl_copier_help(), of the thread that has set this */
 	struct sl_list drains; /* jobs that wait for their streams to run out */
 	struct sl_spin spin;
 	pthread_t thread;

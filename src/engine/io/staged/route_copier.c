@@ -53,7 +53,7 @@ static void copier_task_run(struct sl_task *task)
 	struct sl_slot_use *use = SL_CONTAINER(task, struct sl_slot_use, task);
 
 	if (task->taken)
-		sl_copier_run(use->staged->staging, &use->job);
+		sl_copier_help(use->staged->staging, &use->job);
 	else
 		sl_copier_submit(use->staged->staging, &use->job);
 }
