@@ -284,6 +284,7 @@ struct sluice_op {
 		unsigned handed; /* pieces so far */
 		bool pumping;    /* one thread hands out pieces; others set `again` for it */
 		bool again;
+		bool brief;   /* the next pump is the submitting thread's */
 		bool stopped; /* failed or cancelled: no further pieces */
 		bool stored;  /* nothing of it touches the file any more: it has left its object */
 		bool over;    /* nothing is in flight, and a thread is about to end it */

@@ -16,6 +16,8 @@
 #define DEVICE_PIECE ((size_t)8 << 20)
 /* The most extents of a piece. */
 #define JOINED_MOST 1024
+/* After that a submitting thread leaves the next pieces to a worker. */
+#define BRIEF_NS 10000
 
 /* ------------------------------------------------------------------------------------- plan */
 
@@ -311,6 +313,28 @@ static void op_leave_object(struct sluice_op *op)
 	sl_op_unref(op);
 }
 
+/* Hands out the pieces that the submitting thread has left: on a worker. */
+static void op_pump_task(struct sl_task *task)
+{
+	struct sluice_op *op = SL_CONTAINER(task, struct sluice_op, task);
+
+	sl_mutex_lock(&op->mutex);
+	sl_op_pump_unlock(op);
+	sl_op_unref(op);
+}
+
+/* Returns true if a worker hands out the rest, from `until` on. */
+static bool op_leave_rest_locked(struct sluice_op *op, int64_t until) SL_REQUIRES(&op->mutex)
+{
+	if (!until || sl_now() < until)
+		return false;
+	/* Those in flight may be the last, and end meanwhile. */
+	atomic_fetch_add(&op->references, 1);
+	op->task.run = op_pump_task;
+	sl_pool_submit(op->ctx->core.pool, &op->task);
+	return true;
+}
+
 /*
  * Any thread calls this at the start, after each piece, and when a slot or a word for which pieces
  * waited has come. A single thread at a time hands out pieces, and the others tell it to look
@@ -319,9 +343,11 @@ static void op_leave_object(struct sluice_op *op)
  */
 void sl_op_pump_unlock(struct sluice_op *op)
 {
+	int64_t until = op->locked.brief ? sl_now() + BRIEF_NS : 0;
 	struct sl_piece *piece;
-	bool over, leaves;
+	bool over, leaves, left = false;
 
+	op->locked.brief = false;
 	if (op->locked.pumping || op->locked.over) {
 		op->locked.again = true;
 		sl_mutex_unlock(&op->mutex);
@@ -330,12 +356,13 @@ void sl_op_pump_unlock(struct sluice_op *op)
 	op->locked.pumping = true;
 	do {
 		op->locked.again = false;
-		while ((piece = piece_next_locked(op))) {
+		while (!left && (piece = piece_next_locked(op))) {
 			sl_mutex_unlock(&op->mutex);
 			piece->backend->ops->submit(piece->backend, piece);
 			sl_mutex_lock(&op->mutex);
+			left = op->locked.in_flight && op_leave_rest_locked(op, until);
 		}
-	} while (op->locked.again);
+	} while (op->locked.again && !left);
 	op->locked.pumping = false;
 	/* With nothing in flight and no next piece the plan has ended, or it was stopped. */
 	over = op->staged ? sl_staged_over_locked(op) : !op->locked.in_flight;
@@ -360,6 +387,7 @@ static void op_proceed(struct sluice_op *op)
 		return;
 	}
 	sl_mutex_lock(&op->mutex);
+	op->locked.brief = op->kind == SL_READ && op->file->limits.least_piece;
 	sl_op_pump_unlock(op);
 }
 
