@@ -7,7 +7,7 @@
  * once, are expected to do so again: most pieces of their next read wake no worker. If such a thread
  * does not wait, a worker finds them (core/pool.c).
  *
- * Threads: those that submit and those that wait. The habit of a thread is its own.
+ * Threads: those that submit and those that wait. What is known of a thread is its own.
  */
 #include "io/staged/staged.h"
 
@@ -25,13 +25,13 @@
 static _Thread_local struct {
 	const struct sluice_op *last; /* not awaited yet; never followed */
 	int64_t submitted;
-	unsigned prompt, needed;
-} habit = {.needed = LEAST_PROMPT};
+	unsigned count, needed; /* of prompt waits in a row */
+} prompt = {.needed = LEAST_PROMPT};
 
-static void habit_break(void)
+static void prompt_break(void)
 {
-	habit.prompt = 0;
-	habit.needed = SL_MIN(habit.needed * 2, MOST_PROMPT);
+	prompt.count = 0;
+	prompt.needed = SL_MIN(prompt.needed * 2, MOST_PROMPT);
 }
 
 void sl_help_expect(struct sluice_op *op, uint64_t bytes)
@@ -46,16 +46,16 @@ void sl_help_expect(struct sluice_op *op, uint64_t bytes)
 	             !(staged && sl_commands_pending(staged->staging));
 	if (!op->helped)
 		return;
-	if (habit.last)
-		habit_break();
-	op->patient = habit.prompt >= habit.needed;
-	habit.last = op;
+	if (prompt.last)
+		prompt_break();
+	op->patient = prompt.count >= prompt.needed;
+	prompt.last = op;
 }
 
 void sl_help_submitted(const struct sluice_op *op)
 {
-	if (habit.last == op)
-		habit.submitted = sl_now();
+	if (prompt.last == op)
+		prompt.submitted = sl_now();
 }
 
 bool sl_help_wakes(const struct sluice_op *op, unsigned handed)
@@ -71,15 +71,15 @@ bool sl_help_wakes(const struct sluice_op *op, unsigned handed)
 }
 
 /* Learns from a wait. calls: for a copy to a device the driver may be called. */
-static void habit_learn(const struct sluice_op *op, bool calls)
+static void prompt_learn(const struct sluice_op *op, bool calls)
 {
-	if (habit.last != op)
+	if (prompt.last != op)
 		return;
-	habit.last = NULL;
-	if ((op->staged && !calls) || sl_now() - habit.submitted > PROMPT_NS)
-		habit_break();
-	else if (++habit.prompt % SOME_PROMPT == 0)
-		habit.needed = SL_MAX(habit.needed / 2, LEAST_PROMPT);
+	prompt.last = NULL;
+	if ((op->staged && !calls) || sl_now() - prompt.submitted > PROMPT_NS)
+		prompt_break();
+	else if (++prompt.count % SOME_PROMPT == 0)
+		prompt.needed = SL_MAX(prompt.needed / 2, LEAST_PROMPT);
 }
 
 /* Returns a task for a thread that waits, or NULL. */
@@ -96,7 +96,7 @@ void sl_help(struct sluice_op *op, int64_t deadline)
 	bool calls = deadline == SL_FOREVER;
 	struct sl_task *task;
 
-	habit_learn(op, calls);
+	prompt_learn(op, calls);
 	while ((task = help_take(op, deadline)) || sl_copier_helps()) {
 		/* The task, or a copy, keeps the operation from its end until here, and the hold
 		 * the context until this thread has woken others for operations that it starts. */
