@@ -2,9 +2,9 @@
 /*
  * Pools
  *
- * Threads that run tasks. A task may be patient: a thread that waits for it is about to run it
- * itself, so no worker is woken for it. While patient tasks come, a worker naps instead of sleeping,
- * and takes those that were left. All functions may be called on any thread.
+ * Threads that run tasks. A task may be patient: a thread is about to wait for it, and runs it, so
+ * no worker is woken. While patient tasks come, a worker naps instead of sleeping, and takes those
+ * that were left. All functions may be called on any thread.
  */
 #include <errno.h>
 #include <stdio.h>

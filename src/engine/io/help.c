@@ -2,10 +2,10 @@
 /*
  * Help of the thread that waits
  *
- * A thread that waits for a read of bytes in memory takes pieces of it that no worker has begun, and
- * then the copy to a device. Threads that have submitted a few such reads, and waited for each at
- * once, are expected to do so again: most pieces of their next read wake no worker. If such a thread
- * does not wait, a worker finds them (core/pool.c).
+ * A thread that waits for a read of bytes in memory takes pieces that no worker has begun, and then
+ * the copy to a device. Threads that have submitted a few such reads, and waited for each at once,
+ * are expected to do so again: most pieces of their next read wake no worker. If such a thread does
+ * not wait, a worker finds them (core/pool.c).
  *
  * Threads: those that submit and those that wait. What is known of a thread is its own.
  */

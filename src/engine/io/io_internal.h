@@ -334,8 +334,8 @@ void sl_help_expect(struct sluice_op *op, uint64_t bytes);
 void sl_help_submitted(const struct sluice_op *op);
 /* Returns whether a worker is to be woken for a piece, by its number. */
 bool sl_help_wakes(const struct sluice_op *op, unsigned handed);
-/* Runs tasks of the operation that no worker has begun, until the deadline, with no lock held. Calls
- * the driver only without a deadline. */
+/* Runs tasks of the operation that no worker has begun, until the deadline; no lock held. Calls the
+ * driver only without a deadline. */
 void sl_help(struct sluice_op *op, int64_t deadline);
 /* Ends the wait of an operation that was stopped: for others, a size or slots. */
 void sl_op_withdraw(struct sluice_op *op);
