@@ -209,22 +209,22 @@ TEST(a_patient_task_is_taken_by_its_owner_or_runs_later)
 {
 	_Atomic unsigned count = 0;
 	unsigned taken = 0, own = 0, others = 0;
-	struct counted counted;
+	static struct counted tasks[400];
 	struct sl_pool *pool;
 
 	assert_int_equal(sl_pool_start("sluice-work", 2, 2, &pool), 0);
 	for (unsigned i = 0; i < 400; i++) {
-		struct sl_task *task;
+		struct sl_task *task, *submitted = &tasks[i].task;
 
-		counted = (struct counted){.task.run = count_task, .count = &count, .pool = pool};
-		counted.task.owner = &own;
-		counted.task.patient = true;
-		sl_pool_submit(pool, &counted.task);
+		tasks[i] = (struct counted){.task.run = count_task, .count = &count, .pool = pool};
+		submitted->owner = &own;
+		submitted->patient = true;
+		sl_pool_submit(pool, submitted);
 		assert_null(sl_pool_take(pool, &others));
 		/* The last is left. */
 		task = i + 1 < 400 ? sl_pool_take(pool, &own) : NULL;
 		if (task) {
-			assert_ptr_equal(task, &counted.task);
+			assert_ptr_equal(task, submitted);
 			task->run(task);
 			taken++;
 		}
