@@ -179,13 +179,11 @@ static const struct {
 	const char *verb;
 	void (*run)(const struct job *job);
 } jobs[] = {
-	{"move", job_move},         {"extents", job_extents},
-	{"submit", job_submit},     {"latency", job_latency},
-	{"release", job_release},   {"held", job_held},
-	{"ceiling", job_ceiling},   {"storage", job_storage},
-	{"pipeline", job_pipeline}, {"single", job_single},
-	{"small", job_small},       {"small_latency", job_small_latency},
-	{"alone", job_alone},       {"small_alone", job_small_alone},
+	{"move", job_move},       {"extents", job_extents}, {"submit", job_submit},
+	{"latency", job_latency}, {"release", job_release}, {"held", job_held},
+	{"ceiling", job_ceiling}, {"storage", job_storage}, {"pipeline", job_pipeline},
+	{"single", job_single},   {"small", job_small},     {"small_latency", job_small_latency},
+	{"fan", job_fan},         {"alone", job_alone},     {"small_alone", job_small_alone},
 };
 
 static void set(struct job *job, char *word)

@@ -28,7 +28,7 @@ struct sl_command {
 			void *to;
 			const void *from;
 			size_t length;
-		} copy; /* host memory must be registered */
+		} copy; /* host memory must be registered with a device of the kind */
 	};
 };
 
@@ -141,10 +141,11 @@ struct sl_device_ops {
 	bool (*managed)(struct sl_device *device, const void *memory);
 
 	/*
-	 * Lets the device copy from another of its kind without a detour through host memory, where
-	 * possible. NULL: never.
+	 * Lets the device copy from another of its kind without a detour through host memory, and
+	 * returns true if that is possible. Copies of enqueue() may then be from memory of the
+	 * other. NULL: never.
 	 */
-	void (*reach)(struct sl_device *device, struct sl_device *other);
+	bool (*reach)(struct sl_device *device, struct sl_device *other);
 
 	/* Returns 0, or the error after which the device executes nothing more. */
 	int (*status)(struct sl_device *device);
@@ -259,9 +260,9 @@ static inline const char *sl_device_place(const struct sl_device *device)
 }
 /* Returns the device that owns the byte at this address, or NULL for host memory. */
 struct sl_device *sl_device_of_memory(const void *memory);
-/* Lets a device copy from another without a detour through host memory, where that is possible; -1:
- * the host. */
-void sl_device_reach(int device, int other);
+/* Lets a device copy from another, or from itself, without a detour through host memory. Returns
+ * true if that is possible. Makes driver calls. */
+bool sl_device_reach(struct sl_device *device, struct sl_device *other);
 /*
  * Copies rows from memory of the host to the device, in the order of the stream; to, from: the
  * first row. Memory that is not registered with the device is copied row by row. Makes driver
