@@ -415,9 +415,12 @@ void sl_copier_help(struct sl_staging *staging, struct sl_copy_job *job)
 		sl_copier_submit(staging, job);
 		return;
 	}
-	helped = staging;
 	sl_list_append(&lane->waiting, &job->link);
 	lane_give(staging, lane);
+	/* If all copies were refused, the operation may be over when this returns. */
+	helped = sl_list_empty(&lane->rounds[0].jobs) ? NULL : staging;
+	if (!helped)
+		atomic_store(&staging->copier.aside, false);
 }
 
 void sl_copier_settle(void)
