@@ -73,6 +73,7 @@ struct spread spread_of(double *seconds, unsigned n);
 /* What the jobs are; each prints one JSON object. */
 void job_move(const struct job *job);     /* operations of sluice, all submitted at once */
 void job_extents(const struct job *job);  /* an operation of many extents */
+void job_alone(const struct job *job);    /* and awaited one after the other */
 void job_fan(const struct job *job);      /* the same bytes into several devices */
 void job_submit(const struct job *job);   /* how long submission takes */
 void job_latency(const struct job *job);  /* of one operation */
@@ -84,6 +85,11 @@ void job_pipeline(const struct job *job); /* and copy meanwhile, with two buffer
 void job_single(const struct job *job);   /* and copy, and wait, with one buffer each */
 void job_small(const struct job *job);    /* and copy from ordinary memory */
 void job_small_latency(const struct job *job);
+void job_small_alone(const struct job *job);
+
+enum { ALONE_PLACES = 16, ALONE_WARM = 100 };
+/* The answer of the jobs that read one at a time; submitted: seconds in all. */
+void print_alone(const struct job *job, const struct clock *clock, double submitted);
 
 /*
  * Where the results of the kernel arrive at sluice (device_arrival.c). Closed: they wait there. Opens by

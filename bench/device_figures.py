@@ -102,6 +102,38 @@ def latency(b):
     return figures
 
 
+# Bytes, and how many times the time and the processor time of the peer a read may take.
+ALONE = {"4K": (4 * KIB, 1.4, 2), "64K": (64 * KIB, 1.2, 1.5), "256K": (256 * KIB, 1.1, 1.3), "1M": (MIB, None, None)}
+
+
+def one_at_a_time(b):
+    asks, figures = {}, []
+    for name, (size, _, _) in ALONE.items():
+        more = {"path": b.source.path, "bytes": size, "count": (100 if b.quick else 2000) * 4 * KIB // size or 50}
+        if not b.quick:
+            more["count"] = max(more["count"], 500)
+        asks[name] = ("alone", more)
+        asks[f"{name} stream"] = ("alone", more | {"stream": 1})
+        asks[f"{name} peer"] = ("small_alone", more)
+    b.source.warm()
+    found = ask_in_turn(b, asks)
+    for name, (_, time, cpu) in ALONE.items():
+        for suffix, title in (("", "read"), (" stream", "read in stream order"), (" peer", "pread and cuMemcpyHtoD")):
+            for key, what in (("us", "time"), ("cpu_us", "processor time")):
+                figures.append(figure(
+                    b, found, name + suffix, f"alone-{name}{suffix.replace(' ', '-')}-{key.replace('_', '-')}".lower(),
+                    f"{title} of {name}, one at a time: {what}", lambda f, key=key: f[key]))
+        if f"{name} peer" in b.failures or name in b.failures:
+            continue
+        for key, what, most in (("us", "time", time), ("cpu_us", "processor time", cpu)):
+            figures.append(report.Figure(
+                f"alone-{name.lower()}-{key.replace('_', '-')}-ratio", f"read of {name}, one at a time: {what}", "% of the peer",
+                b.aim(most and 100 * most), "Each read is awaited before the next; the peer is pread and cuMemcpyHtoD by one thread, "
+                "which may return before the bytes are there. Processor time is that of the process.",
+                [100 * ours[key] / max(peer[key], 0.001) for ours, peer in zip(found[name], found[f"{name} peer"])]))
+    return figures
+
+
 # ------------------------------------------------------------------------------- what is held up
 
 

@@ -66,6 +66,13 @@ struct spread spread_of(double *seconds, unsigned n)
 	return s;
 }
 
+void print_alone(const struct job *job, const struct clock *clock, double submitted)
+{
+	printf("{\"us\": %.3f, \"cpu_us\": %.3f, \"submit_us\": %.3f}\n",
+	       clock->seconds * 1e6 / job->count, clock->cpu_seconds * 1e6 / job->count,
+	       submitted * 1e6 / job->count);
+}
+
 /* -------------------------------------------------------------------------------------- ending */
 
 static void answer(const char *kind, const char *text)
@@ -176,7 +183,7 @@ static const struct {
 	{"latency", job_latency}, {"release", job_release}, {"held", job_held},
 	{"ceiling", job_ceiling}, {"storage", job_storage}, {"pipeline", job_pipeline},
 	{"single", job_single},   {"small", job_small},     {"small_latency", job_small_latency},
-	{"fan", job_fan},
+	{"fan", job_fan},         {"alone", job_alone},     {"small_alone", job_small_alone},
 };
 
 static void set(struct job *job, char *word)

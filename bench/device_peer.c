@@ -307,6 +307,31 @@ void job_small_latency(const struct job *job)
 	printf("{\"end\": {\"p50\": %.3f, \"p99\": %.3f, \"max\": %.3f}}\n", s.p50, s.p99, s.most);
 }
 
+/* The same, with its processor time. */
+void job_small_alone(const struct job *job)
+{
+	char *buffer = malloc(job->bytes);
+	int fd = open(job->path, O_RDONLY | O_CLOEXEC);
+	struct clock clock = {0};
+
+	need_driver();
+	if (!buffer || fd < 0)
+		fail("'%s': %s", job->path, strerror(errno));
+	for (unsigned i = 0; i < job->count + ALONE_WARM; i++) {
+		uint64_t offset = i % ALONE_PLACES * job->bytes;
+
+		if (i == ALONE_WARM)
+			clock_start(&clock);
+		if (pread(fd, buffer, job->bytes, (off_t)offset) != (ssize_t)job->bytes)
+			fail("'%s' is too short", job->path);
+		MUST(cuMemcpyHtoD_v2(place(offset), buffer, job->bytes));
+	}
+	clock_stop(&clock);
+	close(fd);
+	free(buffer);
+	print_alone(job, &clock, 0);
+}
+
 /* Copies between pinned memory and the device on one stream: what no transfer can beat. */
 void job_ceiling(const struct job *job)
 {

@@ -42,6 +42,40 @@ static void finish(const struct job *job, sluice_op *op)
 	sluice_op_free(op);
 }
 
+/* One read at a time, each awaited before the next. */
+void job_alone(const struct job *job)
+{
+	sluice_file *file = open_for(job);
+	struct clock clock = {0};
+	double submitted = 0;
+
+	/* The first are to warm up. */
+	for (unsigned i = 0; i < job->count + ALONE_WARM; i++) {
+		void *data = device_memory + i % ALONE_PLACES * job->bytes;
+		sluice_op *op;
+		double begun;
+
+		if (i == ALONE_WARM) {
+			clock_start(&clock);
+			submitted = 0;
+		}
+		begun = now();
+		if (job->stream)
+			CHECK(sluice_read_on(file, data, job->bytes, i % ALONE_PLACES * job->bytes,
+			                     stream_of(job, 0), &op));
+		else
+			CHECK(sluice_read(file, data, job->bytes, i % ALONE_PLACES * job->bytes,
+			                  &op));
+		submitted += now() - begun;
+		if (sluice_wait(op, -1) != (int64_t)job->bytes)
+			fail("%s", sluice_op_message(op));
+		sluice_op_free(op);
+	}
+	clock_stop(&clock);
+	CHECK(sluice_close(file));
+	print_alone(job, &clock, submitted);
+}
+
 /*
  * Every pass: all operations are submitted, one after the other, then all are waited for. The first one through a
  * new ring makes its pinned memory, and does not count.

@@ -2,8 +2,9 @@
 /*
  * Pools
  *
- * Pools of threads that run tasks. Any thread; only sl_pool_stop() and sl_pool_free() wait for
- * tasks.
+ * Threads that run tasks. A task may be patient: a thread is about to wait for it, and runs it, so
+ * no worker is woken. While patient tasks come, a worker naps instead of sleeping, and takes those
+ * that were left. All functions may be called on any thread.
  */
 #include <errno.h>
 #include <limits.h>
@@ -12,19 +13,31 @@
 
 #include "core/core.h"
 
-#define LOOK_AHEAD 32 /* tasks among which a worker looks for a task of its own home */
+#define LOOK_AHEAD 32 /* tasks among which a thread looks for a task of its own */
+/* Naps become longer while no task is left. */
+#define NAP_NS      100000
+#define MOST_NAP_NS 400000
+#define QUIET_MOST  16 /* naps without a patient task */
 
 struct pool_worker {
 	struct sl_word_sleeper sleeper;
 	struct sl_pool *pool;
 	pthread_t thread;
-	bool busy; /* this worker counts in pool->busy; of its own thread */
+	bool busy;  /* this worker counts in pool->busy; of its own thread, as is the next */
+	bool eager; /* it has run a task that was not patient, and has not polled since */
 };
 
 struct sl_pool {
 	struct sl_queue queue;
-	_Atomic bool spinning; /* a worker polls for work */
-	struct sl_spin spin;   /* of that worker */
+	_Atomic bool spinning;    /* a worker polls for work */
+	struct sl_spin spin;      /* of that worker */
+	_Atomic uint32_t patient; /* counts such tasks; */
+	_Atomic uint32_t waiting; /* of them, in the queue */
+	_Atomic uint32_t quiet;   /* so many had come when the last guard went to sleep */
+	_Atomic bool guarded;     /* a worker naps, and takes patient tasks afterwards */
+	/* Workers that sleep until a push, or rest. A worker counts itself in before it looks at
+	 * the queue for the last time: a submitting thread sees either it or its look. */
+	_Atomic unsigned asleep;
 	char name[12];
 	unsigned most;
 	_Atomic unsigned limit;  /* workers from this number on rest */
@@ -40,19 +53,57 @@ struct sl_pool {
 	struct pool_worker workers[];
 };
 
+/* Naps until there is work, or until no patient task has come for a while. */
+static void pool_worker_guard(struct pool_worker *worker)
+{
+	struct sl_pool *pool = worker->pool;
+	uint32_t seen = atomic_load(&pool->patient), before;
+	int64_t nap = NAP_NS;
+
+	for (unsigned quiet = 0; quiet < QUIET_MOST;) {
+		if (sl_word_sleep(&pool->queue, &worker->sleeper, sl_now() + nap))
+			break;
+		before = seen;
+		seen = atomic_load(&pool->patient);
+		nap = SL_MIN(nap * 2, MOST_NAP_NS);
+		quiet = seen == before ? quiet + 1 : 0;
+		if (quiet == QUIET_MOST)
+			atomic_store(&pool->quiet, seen);
+	}
+	atomic_store(&pool->guarded, false);
+}
+
+/* Patient tasks are left to the threads that wait, which poll, too. */
+static bool pool_has_eager_task(void *argument)
+{
+	struct sl_pool *pool = argument;
+
+	return atomic_load_explicit(&pool->queue.count, memory_order_relaxed) >
+	       atomic_load_explicit(&pool->waiting, memory_order_relaxed);
+}
+
 static void pool_worker_sleep(struct pool_worker *worker)
 {
-	struct sl_queue *queue = &worker->pool->queue;
+	struct sl_pool *pool = worker->pool;
+	struct sl_queue *queue = &pool->queue;
 
-	if (!atomic_exchange(&worker->pool->spinning, true)) {
-		bool found = sl_spin_until(&worker->pool->spin, sl_queue_has_work, queue);
+	if (worker->eager && !atomic_exchange(&pool->spinning, true)) {
+		bool found = sl_spin_until(&pool->spin, pool_has_eager_task, pool);
 
-		atomic_store(&worker->pool->spinning, false);
+		atomic_store(&pool->spinning, false);
 		if (found)
 			return;
 	}
+	worker->eager = false;
+	if (atomic_load(&pool->patient) != atomic_load(&pool->quiet) &&
+	    !atomic_exchange(&pool->guarded, true)) {
+		pool_worker_guard(worker);
+		return;
+	}
 	/* Ended by a push, or by sl_pool_stop(). */
-	sl_word_sleep(queue, &worker->sleeper);
+	atomic_fetch_add(&pool->asleep, 1);
+	sl_word_sleep(queue, &worker->sleeper, SL_FOREVER);
+	atomic_fetch_sub(&pool->asleep, 1);
 }
 
 /*
@@ -89,7 +140,9 @@ static struct sl_task *pool_worker_take(struct pool_worker *worker)
 	if (taken) {
 		sl_list_remove(&taken->link);
 		worker->busy = true;
+		worker->eager |= !taken->patient;
 		atomic_fetch_add(&pool->busy, 1);
+		atomic_fetch_sub(&pool->waiting, taken->patient);
 		atomic_fetch_sub(&queue->count, 1);
 	}
 	sl_mutex_unlock(&queue->mutex);
@@ -132,10 +185,12 @@ static bool pool_worker_rests(struct pool_worker *worker)
 
 	if ((unsigned)(worker - pool->workers) < atomic_load(&pool->limit))
 		return false;
+	atomic_fetch_add(&pool->asleep, 1);
 	/* The push that woke this worker was meant for one that takes tasks. */
 	if (sl_queue_has_work(&pool->queue))
 		sl_queue_nudge(&pool->queue);
 	sl_word_wait(&pool->limits, seen, atomic_load(&pool->until));
+	atomic_fetch_sub(&pool->asleep, 1);
 	if (sl_now() >= atomic_load(&pool->until))
 		sl_pool_limit(pool, UINT_MAX, SL_FOREVER);
 	return true;
@@ -257,8 +312,42 @@ static bool pool_is_short(struct sl_pool *pool)
 	return count < pool->most && queued + atomic_load(&pool->busy) > count;
 }
 
+struct sl_task *sl_pool_take(struct sl_pool *pool, const void *owner)
+{
+	struct sl_queue *queue = &pool->queue;
+	struct sl_task *taken = NULL;
+	unsigned seen = 0;
+
+	if (!sl_queue_has_work(queue))
+		return NULL;
+	sl_mutex_lock(&queue->mutex);
+	for (struct sl_list *link = queue->locked.ready.previous;
+	     !taken && link != &queue->locked.ready && seen++ < LOOK_AHEAD; link = link->previous) {
+		struct sl_task *task = SL_CONTAINER(link, struct sl_task, link);
+
+		if (task->owner == owner)
+			taken = task;
+	}
+	if (taken) {
+		sl_list_remove(&taken->link);
+		atomic_fetch_sub(&pool->waiting, taken->patient);
+		atomic_fetch_sub(&queue->count, 1);
+	}
+	sl_mutex_unlock(&queue->mutex);
+	return taken;
+}
+
 void sl_pool_submit(struct sl_pool *pool, struct sl_task *task)
 {
+	if (task->patient) {
+		atomic_fetch_add(&pool->waiting, 1);
+		sl_queue_push_quietly(&pool->queue, &task->link);
+		atomic_fetch_add(&pool->patient, 1);
+		/* A worker that is awake, or naps, looks later. */
+		if (atomic_load(&pool->asleep) == atomic_load(&pool->count))
+			sl_queue_wake(&pool->queue);
+		return;
+	}
 	sl_queue_push(&pool->queue, &task->link, task->urgent);
 	if (!pool_is_short(pool))
 		return;

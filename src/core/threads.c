@@ -220,13 +220,37 @@ static struct sl_sleeper *queue_take_sleeper_locked(struct sl_queue *queue)
 	return SL_CONTAINER(link, struct sl_sleeper, link);
 }
 
+static void queue_append_locked(struct sl_queue *queue, struct sl_list *link, bool urgent)
+	SL_REQUIRES(&queue->mutex)
+{
+	sl_list_append(urgent ? &queue->locked.urgent : &queue->locked.ready, link);
+	atomic_fetch_add_explicit(&queue->count, 1, memory_order_relaxed);
+}
+
 void sl_queue_push(struct sl_queue *queue, struct sl_list *link, bool urgent)
 {
 	struct sl_sleeper *sleeper;
 
 	sl_mutex_lock(&queue->mutex);
-	sl_list_append(urgent ? &queue->locked.urgent : &queue->locked.ready, link);
-	atomic_fetch_add_explicit(&queue->count, 1, memory_order_relaxed);
+	queue_append_locked(queue, link, urgent);
+	sleeper = queue_take_sleeper_locked(queue);
+	sl_mutex_unlock(&queue->mutex);
+	if (sleeper)
+		sleeper->wake(sleeper);
+}
+
+void sl_queue_push_quietly(struct sl_queue *queue, struct sl_list *link)
+{
+	sl_mutex_lock(&queue->mutex);
+	queue_append_locked(queue, link, false);
+	sl_mutex_unlock(&queue->mutex);
+}
+
+void sl_queue_wake(struct sl_queue *queue)
+{
+	struct sl_sleeper *sleeper;
+
+	sl_mutex_lock(&queue->mutex);
 	sleeper = queue_take_sleeper_locked(queue);
 	sl_mutex_unlock(&queue->mutex);
 	if (sleeper)
@@ -327,13 +351,17 @@ void sl_word_sleeper_init(struct sl_word_sleeper *sleeper)
 	sleeper->sleeper.wake = word_sleeper_wake;
 }
 
-void sl_word_sleep(struct sl_queue *queue, struct sl_word_sleeper *sleeper)
+bool sl_word_sleep(struct sl_queue *queue, struct sl_word_sleeper *sleeper, int64_t deadline)
 {
+	int rc = 0;
+
 	atomic_store(&sleeper->woken, 0);
 	if (!sl_queue_sleep(queue, &sleeper->sleeper))
-		return;
-	sl_flag_await(&sleeper->woken);
+		return true;
+	while (!atomic_load(&sleeper->woken) && rc != -ETIMEDOUT)
+		rc = sl_word_wait(&sleeper->woken, 0, deadline);
 	sl_queue_awake(queue, &sleeper->sleeper);
+	return rc != -ETIMEDOUT;
 }
 
 bool sl_queue_closed(struct sl_queue *queue)

@@ -80,6 +80,9 @@ struct sl_queue {
 void sl_queue_init(struct sl_queue *queue);
 void sl_queue_destroy(struct sl_queue *queue);
 void sl_queue_push(struct sl_queue *queue, struct sl_list *link, bool urgent);
+/* Wakes no sleeper; and wakes one. */
+void sl_queue_push_quietly(struct sl_queue *queue, struct sl_list *link);
+void sl_queue_wake(struct sl_queue *queue);
 /* Returns the list whose first link is to be taken next, or NULL if both are empty. */
 struct sl_list *sl_queue_list_locked(struct sl_queue *queue) SL_REQUIRES(&queue->mutex);
 /* Moves up to max links to the end of out. Returns how many. */
@@ -106,8 +109,9 @@ struct sl_word_sleeper {
 	_Atomic uint32_t woken; /* 1 ends its sleep */
 };
 void sl_word_sleeper_init(struct sl_word_sleeper *sleeper);
-/* Sleeps until a push, a nudge, or the close of the queue; not at all if there is work. */
-void sl_word_sleep(struct sl_queue *queue, struct sl_word_sleeper *sleeper);
+/* Sleeps until a push, a nudge, or the close of the queue; not at all if there is work. False: the
+ * deadline ended the sleep. */
+bool sl_word_sleep(struct sl_queue *queue, struct sl_word_sleeper *sleeper, int64_t deadline);
 
 /* -------------------------------------------------------------------------------------- gate */
 
@@ -155,6 +159,12 @@ struct sl_task {
 	/* Tasks of the same home prefer the same worker, whose caches hold their memory. */
 	uintptr_t home;
 	bool urgent; /* taken before others */
+	/* That the task belongs to, for sl_pool_take(), or NULL. patient: a thread is about to take
+	 * it so, and no worker is woken; if it does not, a worker runs the task after its next look
+	 * at the queue, which it has after a nap of at most 0.5 ms or a task. */
+	const void *owner;
+	bool patient;
+	bool taken; /* by a thread that waits for it; not set by the pool */
 	void (*run)(struct sl_task *);
 };
 struct sl_pool;
@@ -182,6 +192,9 @@ void sl_pool_stay(struct sl_pool *pool, const char *root, int node);
  * Any thread. For a pool that does not grow.
  */
 void sl_pool_limit(struct sl_pool *pool, unsigned workers, int64_t until);
+/* Takes a task of that owner which no worker has begun, of the last 32 that are queued and not
+ * urgent. The caller runs it. NULL: there is none. */
+struct sl_task *sl_pool_take(struct sl_pool *pool, const void *owner);
 /* Promises that this thread's task waits no more: the pool need not grow for the next task. */
 void sl_pool_task_waits_no_more(void);
 

@@ -204,6 +204,43 @@ TEST(every_task_runs_once_and_the_pool_drains_before_it_stops)
 	assert_int_equal(atomic_load(&count), 2000 + 667 + 2 * 666);
 }
 
+/* Some are left, when all workers sleep and when one naps. */
+TEST(a_patient_task_is_taken_by_its_owner_or_runs_later)
+{
+	_Atomic unsigned count = 0;
+	unsigned taken = 0, own = 0, others = 0;
+	static struct counted tasks[400];
+	struct sl_pool *pool;
+
+	assert_int_equal(sl_pool_start("sluice-work", 2, 2, &pool), 0);
+	for (unsigned i = 0; i < 400; i++) {
+		struct sl_task *task, *submitted = &tasks[i].task;
+
+		if (i % 100 == 50)
+			nanosleep(&(struct timespec){0, 20000000}, NULL);
+		tasks[i] = (struct counted){.task.run = count_task, .count = &count, .pool = pool};
+		submitted->owner = &own;
+		submitted->patient = true;
+		sl_pool_submit(pool, submitted);
+		assert_null(sl_pool_take(pool, &others));
+		task = i % 100 != 50 && i % 100 != 99 ? sl_pool_take(pool, &own) : NULL;
+		if (task) {
+			assert_ptr_equal(task, submitted);
+			task->run(task);
+			taken++;
+		}
+		for (unsigned ms = 0; atomic_load(&count) != i + 1; ms++) {
+			assert_true(ms < 10000);
+			nanosleep(&(struct timespec){0, 1000000}, NULL);
+		}
+	}
+	print_message("%u of 400 were taken\n", taken);
+	assert_true(taken > 200);
+	sl_pool_stop(pool);
+	sl_pool_free(pool);
+	assert_int_equal(atomic_load(&count), 400);
+}
+
 static unsigned wakes;
 
 static void count_wake(struct sl_sleeper *sleeper)

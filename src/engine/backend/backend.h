@@ -65,6 +65,7 @@ struct sl_piece {
 	bool aligned; /* offset and length are multiples of the file's alignment for direct I/O */
 	bool missed;  /* read_now() was tried, and did not find it in memory */
 	bool urgent;  /* a thread or stream waits for this piece already */
+	bool patient; /* a thread is about to wait, and then runs a task of core->pool for it */
 	/* Of a read from a backend with cut() or passes(): if not NULL, the extents to which the
 	 * bytes belong, in the order of their offsets. `gaps`: bytes between them, which are
 	 * dropped, less those that several extents have. */

@@ -69,19 +69,20 @@ static void handle_settle(struct sluice_op *op)
 int64_t sluice_wait(sluice_op *op, int timeout_ms)
 {
 	static _Thread_local struct sl_spin spin;
+	int64_t deadline = 0;
 	int rc = handle_check(op);
 
 	if (rc)
 		return rc;
 	handle_settle(op);
-	if (!handle_is_done(op)) {
-		/* sl_spin_until() is part of the time. */
-		int64_t deadline = sl_deadline(timeout_ms);
-
-		if (!timeout_ms ||
-		    !(sl_spin_until(&spin, handle_is_done, op) || handle_wait_until(op, deadline)))
-			return sl_fail(-EINPROGRESS, "the operation is still running");
+	if (timeout_ms && !op->at_once) {
+		/* Help and sl_spin_until() are part of the time. */
+		deadline = sl_deadline(timeout_ms);
+		sl_help(op, deadline);
 	}
+	if (!handle_is_done(op) && (!timeout_ms || !(sl_spin_until(&spin, handle_is_done, op) ||
+	                                             handle_wait_until(op, deadline))))
+		return sl_fail(-EINPROGRESS, "the operation is still running");
 	sl_done_forget(op);
 	return op->result;
 }

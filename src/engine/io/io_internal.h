@@ -247,6 +247,8 @@ struct sluice_op {
 	void (*over)(struct sluice_op *); /* see sl_op_submit(); or NULL */
 	uint64_t length;                  /* for SL_TRUNCATE */
 	uint64_t bytes;                   /* added to file->bytes when it started */
+	bool helped;                      /* a thread that waits takes tasks of it: see help.c */
+	bool patient;                     /* and is expected to do so at once */
 	bool missed;    /* the backend was asked for bytes in memory, and had to refuse */
 	bool preparing; /* it is in a list of its file; guarded by the file's mutex */
 	void (*prepared)(struct sluice_op *, int64_t size);
@@ -283,8 +285,10 @@ struct sluice_op {
 	struct {
 		struct sl_plan plan;
 		unsigned in_flight;
-		bool pumping; /* one thread hands out pieces; others set `again` for it */
+		unsigned handed; /* pieces so far */
+		bool pumping;    /* one thread hands out pieces; others set `again` for it */
 		bool again;
+		bool brief;   /* the next pump is the submitting thread's */
 		bool stopped; /* failed or cancelled: no further pieces */
 		bool stored;  /* nothing of it touches the file any more: it has left its object */
 		bool over;    /* nothing is in flight, and a thread is about to end it */
@@ -328,6 +332,15 @@ void sl_op_fail(struct sluice_op *op, int error, char *message);
 void sl_prepare(struct sluice_op *op, void (*prepared)(struct sluice_op *, int64_t size));
 /* Returns true if the operation was waiting for that. */
 bool sl_prepare_withdraw(struct sluice_op *op);
+/* Says, before its start, whether threads that wait help in a read, and what is expected of this
+ * thread; and that its submission is over, after which it may be gone. */
+void sl_help_expect(struct sluice_op *op, uint64_t bytes);
+void sl_help_submitted(const struct sluice_op *op);
+/* Returns whether a worker is to be woken for a piece, by its number. */
+bool sl_help_wakes(const struct sluice_op *op, unsigned handed);
+/* Runs tasks of the operation that no worker has begun, until the deadline; no lock held. Calls the
+ * driver only without a deadline. */
+void sl_help(struct sluice_op *op, int64_t deadline);
 /* Ends the wait of an operation that was stopped: for others, a size or slots. */
 void sl_op_withdraw(struct sluice_op *op);
 /* Ends an operation that has no pieces, and appends those to `ready` that it held back. The

@@ -16,6 +16,8 @@
 #define DEVICE_PIECE ((size_t)8 << 20)
 /* The most extents of a piece. */
 #define JOINED_MOST 1024
+/* After that a submitting thread leaves the next pieces to a worker. */
+#define BRIEF_NS 10000
 
 /* ------------------------------------------------------------------------------------- plan */
 
@@ -196,6 +198,8 @@ static void piece_fill(struct sl_piece *piece)
 	piece->missed = op->missed;
 	if (piece->extent_count == 1)
 		piece->extents = NULL;
+	piece->task.owner = NULL;
+	piece->task.patient = piece->task.taken = false;
 	piece->done = piece_done;
 	atomic_store_explicit(&piece->cancelled, false, memory_order_relaxed);
 	piece->moved = 0;
@@ -266,6 +270,7 @@ static struct sl_piece *piece_next_locked(struct sluice_op *op) SL_REQUIRES(&op-
 	piece->urgent = use && sl_staged_urgent(op, use);
 	if (use)
 		use->pieces++;
+	piece->patient = !sl_help_wakes(op, op->locked.handed++);
 	op->locked.aligned = piece->aligned;
 	op->locked.in_flight++;
 	sl_list_append(&op->locked.flying, &piece->engine_link);
@@ -308,6 +313,28 @@ static void op_leave_object(struct sluice_op *op)
 	sl_op_unref(op);
 }
 
+/* Hands out the pieces that the submitting thread has left: on a worker. */
+static void op_pump_task(struct sl_task *task)
+{
+	struct sluice_op *op = SL_CONTAINER(task, struct sluice_op, task);
+
+	sl_mutex_lock(&op->mutex);
+	sl_op_pump_unlock(op);
+	sl_op_unref(op);
+}
+
+/* Returns true if a worker hands out the rest, from `until` on. */
+static bool op_leave_rest_locked(struct sluice_op *op, int64_t until) SL_REQUIRES(&op->mutex)
+{
+	if (!until || sl_now() < until)
+		return false;
+	/* Those in flight may be the last, and end meanwhile. */
+	atomic_fetch_add(&op->references, 1);
+	op->task.run = op_pump_task;
+	sl_pool_submit(op->ctx->core.pool, &op->task);
+	return true;
+}
+
 /*
  * Any thread calls this at the start, after each piece, and when a slot or a word for which pieces
  * waited has come. A single thread at a time hands out pieces, and the others tell it to look
@@ -316,9 +343,11 @@ static void op_leave_object(struct sluice_op *op)
  */
 void sl_op_pump_unlock(struct sluice_op *op)
 {
+	int64_t until = op->locked.brief ? sl_now() + BRIEF_NS : 0;
 	struct sl_piece *piece;
-	bool over, leaves;
+	bool over, leaves, left = false;
 
+	op->locked.brief = false;
 	if (op->locked.pumping || op->locked.over) {
 		op->locked.again = true;
 		sl_mutex_unlock(&op->mutex);
@@ -327,12 +356,13 @@ void sl_op_pump_unlock(struct sluice_op *op)
 	op->locked.pumping = true;
 	do {
 		op->locked.again = false;
-		while ((piece = piece_next_locked(op))) {
+		while (!left && (piece = piece_next_locked(op))) {
 			sl_mutex_unlock(&op->mutex);
 			piece->backend->ops->submit(piece->backend, piece);
 			sl_mutex_lock(&op->mutex);
+			left = op->locked.in_flight && op_leave_rest_locked(op, until);
 		}
-	} while (op->locked.again);
+	} while (op->locked.again && !left);
 	op->locked.pumping = false;
 	/* With nothing in flight and no next piece the plan has ended, or it was stopped. */
 	over = op->staged ? sl_staged_over_locked(op) : !op->locked.in_flight;
@@ -357,6 +387,7 @@ static void op_proceed(struct sluice_op *op)
 		return;
 	}
 	sl_mutex_lock(&op->mutex);
+	op->locked.brief = op->kind == SL_READ && op->file->limits.least_piece;
 	sl_op_pump_unlock(op);
 }
 
@@ -472,9 +503,10 @@ static void op_plan(struct sluice_op *op, int64_t size)
 		.direct_bytes = op->device ? UINT64_MAX : op->ctx->core.settings.direct_bytes,
 		.file_size = (uint64_t)size,
 		/* More workers than it needs would only wait for the lock of a local file. */
-		.piece_bytes = op->device            ? DEVICE_PIECE
-	                       : op->kind == SL_READ ? sl_plan_piece(limits, bytes)
-	                                             : limits->piece_bytes,
+		.piece_bytes = op->device ? DEVICE_PIECE
+	                       : op->kind == SL_READ && sl_help_wakes(op, 0)
+	                               ? sl_plan_piece(limits, bytes)
+	                               : limits->piece_bytes,
 	};
 	sl_mutex_unlock(&op->mutex);
 }

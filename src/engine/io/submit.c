@@ -146,11 +146,23 @@ static struct sluice_op *op_new_for(struct sluice_file *file, const struct sluic
 
 /* ------------------------------------------------------------------------------------- route */
 
+/* What has been found out about a request before its operation is made. */
+struct looked {
+	bool missed; /* the bytes are not in memory */
+	bool found;  /* the device of the only extent, or NULL: the host */
+	struct sl_device *device;
+};
+
 /* Finds the device that has all memory of the request; NULL: the host. */
-static int route_find_memory(const struct sluice_request *r, struct sl_device **out)
+static int route_find_memory(const struct sluice_request *r, const struct looked *looked,
+                             struct sl_device **out)
 {
-	struct sl_device *device = NULL;
+	struct sl_device *device = looked->device;
 	bool first = true;
+
+	*out = device;
+	if (looked->found)
+		return 0;
 
 	for (size_t i = 0; i < r->count; i++) {
 		struct sl_device *found;
@@ -309,10 +321,11 @@ static int op_take_rows(struct sluice_op *op)
 	return 0;
 }
 
-static int op_find_route(struct sluice_op *op, const struct sluice_request *r)
+static int op_find_route(struct sluice_op *op, const struct sluice_request *r,
+                         const struct looked *looked)
 {
 	struct sl_device *memory = NULL;
-	int rc = route_find_memory(r, &memory);
+	int rc = route_find_memory(r, looked, &memory);
 
 	if (!rc && (memory || sl_wants_stream(r)))
 		rc = sl_device_check_process();
@@ -354,9 +367,10 @@ int sl_op_enter(struct sluice_file *file, struct sluice_op *op, sluice_op **out)
 	return 0;
 }
 
-/* Submits a request that has been admitted. missed: the bytes are not in memory. */
+/* Submits a request that has been admitted. */
 static int submit_admitted(struct sluice_file *file, const struct sluice_request *r,
-                           void (*over)(struct sluice_op *), bool missed, sluice_op **out)
+                           void (*over)(struct sluice_op *), const struct looked *looked,
+                           sluice_op **out)
 {
 	struct sluice_op *op = op_new_for(file, r, !out);
 	int rc = op ? op_copy_extents(op, r) : -ENOMEM;
@@ -367,13 +381,16 @@ static int submit_admitted(struct sluice_file *file, const struct sluice_request
 		rc = sl_fan_new(op, r);
 	if (op) {
 		op->over = over;
-		op->missed = missed;
+		op->missed = looked->missed;
 	}
 	/* The library itself submits host memory only: its threads call no driver. */
 	if (!rc && !(over && !sl_wants_stream(r)))
-		rc = op_find_route(op, r);
+		rc = op_find_route(op, r, looked);
+	if (!rc && out && r->count == 1)
+		sl_help_expect(op, r->extents->length);
 	if (!rc)
 		rc = op->on_stream ? sl_stream_enter(op, out) : sl_op_enter(file, op, out);
+	sl_help_submitted(op);
 	if (rc) {
 		if (op)
 			sl_op_unref(op);
@@ -385,7 +402,7 @@ static int submit_admitted(struct sluice_file *file, const struct sluice_request
 /* Reads a small extent that is in memory before the call returns. It is not admitted, and enters no
  * order, which is right while there is no write. Returns false if it is to be submitted. */
 static bool submit_read_at_once(struct sluice_file *file, const struct sluice_request *r,
-                                bool *missed, sluice_op **out)
+                                struct looked *looked, sluice_op **out)
 {
 	struct sl_backend *backend = file->backend;
 	const struct sluice_extent *extent = r->extents;
@@ -395,16 +412,19 @@ static bool submit_read_at_once(struct sluice_file *file, const struct sluice_re
 	if (!out || r->kind != SLUICE_READ || r->count != 1 || sl_wants_fan(r) || !extent->length ||
 	    (SL_REQUEST_HAS(r, rank) && r->rank) ||
 	    extent->length > file->ctx->core.settings.inline_bytes || sl_wants_stream(r) ||
-	    !backend->ops->read_now || file->limits.device ||
-	    ((file->limits.touches || sl_device_any_known()) && sl_device_of_memory(extent->data)))
+	    !backend->ops->read_now || file->limits.device)
+		return false;
+	looked->found = file->limits.touches || sl_device_any_known();
+	looked->device = looked->found ? sl_device_of_memory(extent->data) : NULL;
+	if (looked->device)
 		return false;
 	mark = sl_order_mark(file->object);
 	if (!mark)
 		return false;
 	moved = backend->ops->read_now(backend, extent->data, extent->length, extent->offset);
-	*missed = moved < 0;
+	looked->missed = moved < 0;
 	/* If a write has entered meanwhile, the bytes may be neither old nor new. */
-	if (*missed || sl_order_mark(file->object) != mark)
+	if (looked->missed || sl_order_mark(file->object) != mark)
 		return false;
 	return sl_at_once_new(file, moved, r, out);
 }
@@ -414,24 +434,24 @@ static int submit_request(struct sluice_file *file, const struct sluice_request 
 	int full = file->flags & SLUICE_OPEN_NONBLOCK                 ? -EAGAIN
 	           : SL_REQUEST_HAS(r, unless_full) && r->unless_full ? -EBUSY
 	                                                              : 0;
-	bool missed = false;
+	struct looked looked = {0};
 	int rc = request_check(file, r);
 
-	if (!rc && submit_read_at_once(file, r, &missed, out))
+	if (!rc && submit_read_at_once(file, r, &looked, out))
 		return 0;
 	/* The end of any operation ends the wait, unless `full` is an error. */
 	if (!rc && !sl_gate_take(&file->ctx->operations, 1, !full))
 		rc = sl_fail(full,
 		             "%" PRIu64 " operations are in flight, which is SLUICE_MAX_OPERATIONS",
 		             file->ctx->core.settings.max_operations);
-	return rc ? rc : submit_admitted(file, r, NULL, missed, out);
+	return rc ? rc : submit_admitted(file, r, NULL, &looked, out);
 }
 
 int sl_op_submit(struct sluice_file *file, const struct sluice_request *r,
                  void (*over)(struct sluice_op *))
 {
 	sl_gate_pass(&file->ctx->operations, 1);
-	return submit_admitted(file, r, over, false, NULL);
+	return submit_admitted(file, r, over, &(struct looked){0}, NULL);
 }
 
 int sl_op_submit_staged(struct sluice_file *file, struct sl_staging *staging,

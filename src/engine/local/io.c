@@ -214,6 +214,7 @@ static void submit_cold(struct sl_piece *piece)
 
 	atomic_store_explicit(&local->resident, false, memory_order_relaxed);
 	way->nowait = false;
+	piece->task.patient = false;
 	/* RWF_NOWAIT also refuses pages that the kernel is moving. */
 	way->drops = local->uncached && !sl_resident(local, piece->offset + piece->moved,
 	                                             piece->length - piece->moved);
@@ -448,6 +449,8 @@ void sl_posix_submit(struct sl_piece *piece)
 
 	piece->task.run = piece_run;
 	piece->task.urgent = piece->urgent;
+	piece->task.owner = piece->op;
+	piece->task.patient = way->nowait && piece->patient;
 	piece->task.home = (uintptr_t)piece->data / piece->length;
 	/* A piece that comes from a reactor keeps its permit. */
 	if (way->nowait || way->permits)

@@ -20,6 +20,7 @@
 #define ROUND_JOBS   128
 #define LARGE_JOB    ((uint64_t)64 << 10) /* bytes */
 #define SMALL_ROUNDS 2
+#define ASIDE_NS     200000 /* for which a thread that waits looks at its copies */
 
 /* ------------------------------------------------------------------------------------- lanes */
 
@@ -94,6 +95,35 @@ static void round_give(struct sl_staging *staging, struct sl_copier_lane *lane, 
 		round_fail(staging, lane, round, job, given > begin, rc);
 		given = begin = round->jobs[job++].end;
 	}
+}
+
+/* Gives the stream the copies of a thread that waits. */
+static void lane_give(struct sl_staging *staging, struct sl_copier_lane *lane)
+{
+	struct round round;
+
+	round_collect(lane, &round);
+	round_give(staging, lane, &round);
+	for (unsigned i = 0; i < round.job_count; i++)
+		if (round.jobs[i].job)
+			sl_list_append(&lane->rounds[0].jobs, &round.jobs[i].job->link);
+}
+
+/* Looks for a short time whether the stream has run out. 1: it has; 0: not yet; or -errno. */
+static int lane_await(struct sl_staging *staging, struct sl_copier_lane *lane)
+{
+	struct sl_device *device = staging->device;
+	int64_t until = sl_now() + ASIDE_NS;
+	int rc;
+
+	if (sl_staging_lost(staging))
+		return -EIO;
+	do
+		rc = device->ops->stream_query(device, lane->stream);
+	while (!rc && sl_now() < until);
+	if (rc < 0)
+		lane_drain(device, lane);
+	return rc;
 }
 
 /* Starts copies of jobs that wait, with an event behind them. */
@@ -294,7 +324,7 @@ static void *copier_run(void *argument)
 				return NULL;
 			/* A push, the poller's suspicion, or sl_copier_stop() ends the sleep. */
 			if (!sl_spin_until(&copier->spin, sl_queue_has_work, &copier->queue))
-				sl_word_sleep(&copier->queue, &copier->sleeper);
+				sl_word_sleep(&copier->queue, &copier->sleeper, SL_FOREVER);
 		}
 	}
 }
@@ -306,11 +336,11 @@ static int copier_make_lanes(struct sl_staging *staging)
 	struct sl_device *device = staging->device;
 	int rc = 0;
 
-	for (unsigned i = 0; !rc && i < 2; i++) {
+	for (unsigned i = 0; !rc && i < SL_LANES; i++) {
 		struct sl_copier_lane *lane = &staging->copier.lanes[i];
 
 		rc = device->ops->stream_new(device, &lane->stream);
-		for (unsigned j = 0; !rc && j < SL_ROUNDS_MOST; j++)
+		for (unsigned j = 0; !rc && i < SL_LANES - 1 && j < SL_ROUNDS_MOST; j++)
 			rc = device->ops->event_new(device, &lane->rounds[j].event);
 	}
 	return rc ? sl_fail(rc, "cannot make streams and events on %s: %s", device->name,
@@ -322,7 +352,7 @@ void sl_copier_free(struct sl_staging *staging)
 {
 	struct sl_device *device = staging->device;
 
-	for (unsigned i = 0; i < 2; i++) {
+	for (unsigned i = 0; i < SL_LANES; i++) {
 		struct sl_copier_lane *lane = &staging->copier.lanes[i];
 
 		for (unsigned j = 0; j < SL_ROUNDS_MOST; j++)
@@ -341,7 +371,7 @@ int sl_copier_start(struct sl_staging *staging)
 	sl_queue_init(&copier->queue);
 	sl_word_sleeper_init(&copier->sleeper);
 	sl_list_init(&copier->drains);
-	for (unsigned i = 0; i < 2; i++) {
+	for (unsigned i = 0; i < SL_LANES; i++) {
 		sl_list_init(&copier->lanes[i].waiting);
 		for (unsigned j = 0; j < SL_ROUNDS_MOST; j++)
 			sl_list_init(&copier->lanes[i].rounds[j].jobs);
@@ -367,4 +397,56 @@ void sl_copier_stop(struct sl_staging *staging)
 void sl_copier_submit(struct sl_staging *staging, struct sl_copy_job *job)
 {
 	sl_queue_push(&staging->copier.queue, &job->link, false);
+}
+
+static _Thread_local struct sl_staging *helped; /* by this thread, which has its last lane */
+
+bool sl_copier_helps(void)
+{
+	return helped;
+}
+
+void sl_copier_help(struct sl_staging *staging, struct sl_copy_job *job)
+{
+	struct sl_copier_lane *lane = &staging->copier.lanes[SL_LANES - 1];
+
+	if (helped != staging && (helped || sl_commands_pending(staging) ||
+	                          atomic_exchange(&staging->copier.aside, true))) {
+		sl_copier_submit(staging, job);
+		return;
+	}
+	sl_list_append(&lane->waiting, &job->link);
+	lane_give(staging, lane);
+	/* If all copies were refused, the operation may be over when this returns. */
+	helped = sl_list_empty(&lane->rounds[0].jobs) ? NULL : staging;
+	if (!helped)
+		atomic_store(&staging->copier.aside, false);
+}
+
+void sl_copier_settle(void)
+{
+	struct sl_staging *staging = helped;
+	struct sl_copier_lane *lane = &staging->copier.lanes[SL_LANES - 1];
+	struct sl_list jobs, *link;
+	int rc = 0;
+
+	sl_list_init(&jobs);
+	sl_list_take_all(&lane->rounds[0].jobs, &jobs);
+	if (!sl_list_empty(&jobs))
+		rc = lane_await(staging, lane);
+	helped = NULL;
+	atomic_store(&staging->copier.aside, false);
+	while ((link = sl_list_take(&jobs))) {
+		struct sl_copy_job *job = SL_CONTAINER(link, struct sl_copy_job, link);
+
+		if (rc) {
+			job->done(job, SL_MIN(rc, 0));
+			continue;
+		}
+		/* The stream has what this job still needs; later copies come behind. */
+		job->drains = true;
+		job->stream = lane->stream;
+		job->event = NULL;
+		sl_copier_submit(staging, job);
+	}
 }

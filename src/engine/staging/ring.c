@@ -119,3 +119,8 @@ void sl_commands_give(struct sl_staging *staging, unsigned count)
 	if (count)
 		sl_gate_give(&staging->commands, count);
 }
+
+bool sl_commands_pending(struct sl_staging *staging)
+{
+	return atomic_load(&staging->commands.taken);
+}

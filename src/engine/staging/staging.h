@@ -164,6 +164,8 @@ void sl_ring_write(const struct sl_ring *ring, uint64_t chunk, struct sl_command
  */
 bool sl_commands_take(struct sl_staging *staging, unsigned count, bool wait);
 void sl_commands_give(struct sl_staging *staging, unsigned count);
+/* Returns whether any are in flight. */
+bool sl_commands_pending(struct sl_staging *staging);
 
 /* ------------------------------------------------------------------------------------ poller */
 
@@ -191,5 +193,14 @@ struct sl_copy_job {
 	struct sl_list link;
 };
 void sl_copier_submit(struct sl_staging *staging, struct sl_copy_job *job);
+/*
+ * Gives the copies of a job to a stream of the staging's own, on a thread that waits for their
+ * operation in a public call; or leaves the job to the copier, while operations in stream order are
+ * in flight, or another thread does so. sl_copier_settle() has to follow while sl_copier_helps().
+ */
+void sl_copier_help(struct sl_staging *staging, struct sl_copy_job *job);
+/* Awaits the copies of this thread for a short time; later the copier does. */
+void sl_copier_settle(void);
+bool sl_copier_helps(void);
 
 #endif

@@ -61,6 +61,7 @@ void sl_poller_empty(struct sl_staging *staging, int64_t deadline);
 void sl_poller_stop(struct sl_staging *staging);
 
 #define SL_ROUNDS_MOST 32 /* in flight in each direction */
+#define SL_LANES       3
 /* Jobs with copies that the stream was given together, and the event behind them. */
 struct sl_copier_round {
 	sluice_event event;
@@ -78,7 +79,8 @@ struct sl_copier {
 		unsigned first, count;
 		unsigned jobs, large;   /* in flight, and rounds with a large one */
 		struct sl_list waiting; /* for a round */
-	} lanes[2];            /* to the host, to the device; the copier's own, as is the next */
+	} lanes[SL_LANES];  /* to the host and to the device, the copier's own, as is the next; */
+	_Atomic bool aside; /* and of sl_copier_help(), of the thread that has set this */
 	struct sl_list drains; /* jobs that wait for their streams to run out */
 	struct sl_spin spin;
 	pthread_t thread;

@@ -28,5 +28,5 @@ int main(int argc, char **argv)
 		cmocka_set_test_filter(argv[2]);
 	return RUN_FILES("device_stream", "device_failure", "device_fan", "device_refusal",
 	                 "device_staging", "device_shape", "device_extents", "device_driver",
-	                 "device_load", "device_slow");
+	                 "device_load", "device_slow", "device_alone");
 }

@@ -46,7 +46,20 @@ static void copier_job_done(struct sl_copy_job *job, int error)
 	sl_op_pump_unlock(op);
 }
 
-/* The copier's queue is locked inside op->mutex, and takes no lock itself. */
+/* A task of the operation: a thread that waits for it makes the copies, and a worker leaves them to
+ * the copier. */
+static void copier_task_run(struct sl_task *task)
+{
+	struct sl_slot_use *use = SL_CONTAINER(task, struct sl_slot_use, task);
+
+	if (task->taken)
+		sl_copier_help(use->staged->staging, &use->job);
+	else
+		sl_copier_submit(use->staged->staging, &use->job);
+}
+
+/* The queues of the copier and of the workers are locked inside op->mutex, and take no lock
+ * themselves. */
 static void copier_submit_locked(struct sl_slot_use *use, uint64_t bytes)
 {
 	struct sl_staged *staged = use->staged;
@@ -62,8 +75,14 @@ static void copier_submit_locked(struct sl_slot_use *use, uint64_t bytes)
 	use->job.to_device = staged->op->kind == SL_READ;
 	use->job.next = copier_job_next;
 	use->job.done = copier_job_done;
+	use->job.drains = false;
 	staged->locked.copies++;
-	sl_copier_submit(staged->staging, &use->job);
+	if (!staged->op->patient) {
+		sl_copier_submit(staged->staging, &use->job);
+		return;
+	}
+	use->task = (struct sl_task){.owner = staged->op, .patient = true, .run = copier_task_run};
+	sl_pool_submit(staged->op->ctx->core.pool, &use->task);
 }
 
 /* Has the next chunks of a write copied into slots that are empty, in order. */

@@ -244,8 +244,10 @@ void sl_staged_got(struct sluice_op *op, const struct sl_piece *piece)
 	atomic_fetch_sub_explicit(&staged->expected, piece->length, memory_order_relaxed);
 	if (staged->seated)
 		sl_seats_look();
-	/* Bytes that went around the page cache are in no core's cache. */
-	sl_slots_got(staged->staging, piece->length, piece->data, piece->direct ? 0 : piece->moved);
+	/* Bytes that went around the page cache are in no core's cache. For few bytes, which a
+	 * thread awaits, driving them out takes longer than it saves. */
+	sl_slots_got(staged->staging, piece->length, piece->data,
+	             piece->direct || op->patient ? 0 : piece->moved);
 }
 
 void sl_staged_begin_locked(struct sluice_op *op)
@@ -312,7 +314,7 @@ void sl_staged_filled(struct sluice_op *op, const char *memory, uint64_t moved)
 	struct sl_staged *staged = op->staged;
 
 	sl_slots_expect(staged->staging, moved);
-	sl_slots_got(staged->staging, moved, memory, moved);
+	sl_slots_got(staged->staging, moved, memory, op->patient ? 0 : moved);
 	sl_mutex_lock(&op->mutex);
 	op->locked.moved = moved;
 	staged->locked.started = true;

@@ -95,6 +95,7 @@ struct sl_slot_use {
 	/* Of route_copier.c: */
 	bool ready;             /* to be filled (read), or full (write) */
 	bool empty;             /* of a write: for the copier to fill */
+	struct sl_task task;    /* has the thread that waits, or the copier, do the job */
 	struct sl_copy_job job; /* while it is in flight the copier reads the next two */
 	struct sl_chunk walk;
 	uint64_t left;
