@@ -14,7 +14,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Sequence
 
-from . import _context, _core, _stream
+from . import _blocks, _context, _core, _stream
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -38,8 +38,8 @@ _ML_DTYPES = {name: kind for name, kind in _TORCH.items() if name.startswith(("B
 # Bytes that are on their way while memory for the next ones is allocated: at first, and later.
 _FIRST_BATCH, _BATCH = 64 << 20, 1 << 30
 _ATTEMPTS = 3  # to load what an index names
-# Torch's allocator takes larger tensors from segments of this length.
-_LARGE, _SEGMENT = 1 << 20, 20 << 20
+# Torch's allocator takes tensors of more than 1 MiB from segments of this length.
+_SEGMENT = 20 << 20
 
 
 @contextlib.contextmanager
@@ -121,8 +121,8 @@ class _Torch:
         return self.torch.empty(self.shape(kind, shape), dtype=self.dtype(kind), device=self.device)
 
     def reserve(self, sizes: Iterable[int]) -> None:
-        """Let torch's allocator have one allocation of the driver to divide, for tensors that would take many."""
-        size = sum(-(-size // 512) * 512 for size in sizes if size > _LARGE)
+        """Let torch's allocator have one allocation of the driver to divide, for tensors and blocks that would take many."""
+        size = sum(-(-size // 512) * 512 for size in sizes)
         if self.device.type != "cuda" or size < 2 * _SEGMENT:
             return
         with contextlib.suppress(self.torch.cuda.OutOfMemoryError):
@@ -137,9 +137,6 @@ class _Torch:
 
     def block(self, size: int) -> Any:
         return self.torch.empty(size, dtype=self.torch.uint8, device=self.device)
-
-    def view(self, block: Any, place: int, size: int, kind: str, shape: Sequence[int]) -> Any:
-        return block[place : place + size].view(self.dtype(kind)).view(self.shape(kind, shape))
 
     def place(self, tensor: Any) -> tuple[int, int]:
         """The address and the bytes of a tensor."""
@@ -188,12 +185,6 @@ class _Numpy:
     def reserve(self, sizes: Iterable[int]) -> None:
         pass
 
-    def block(self, size: int) -> Any:
-        return self.numpy.empty(size, "u1")
-
-    def view(self, block: Any, place: int, size: int, kind: str, shape: Sequence[int]) -> Any:
-        return block[place : place + size].view(self.dtype(kind)).reshape(shape)
-
     def place(self, array: Any) -> tuple[int, int]:
         return array.ctypes.data, array.nbytes
 
@@ -235,24 +226,28 @@ def _finish(loads: list[_core.Load], on_stream: bool) -> None:
 
 
 def _allocate(
-    files: _Files, names: list[str], library: _Torch | _Numpy, one: bool
-) -> Iterable[tuple[dict[str, Any], Any]]:
-    """Batches of tensors by name, each with an object that keeps them."""
-    sizes = {name: -(-files.entries[name][5] // 256) * 256 for name in names}
-    block = library.block(sum(sizes.values())) if one else None
-    place = 0
-    for some in _batches(names, sizes):
-        batch: dict[str, Any] = {}
-        if not one:
-            library.reserve(files.entries[name][5] for name in some)
-        for name in some:
-            _, kind, shape, _, _, size = files.entries[name]
+    files: _Files, names: list[str], library: _Torch | _Numpy, blocks: bool
+) -> Iterator[tuple[dict[str, Any], list[Any]]]:
+    """Batches of tensors by name, each with the tensors that have its memory."""
+    entries = files.entries
+    for some in _batches(names, {name: -(-entries[name][5] // 512) * 512 for name in names}):
+        divided = list(_blocks.divided(some, entries)) if blocks and isinstance(library, _Torch) else []
+        small = {name for block, _ in divided for name in block}
+        alone = [name for name in some if name not in small]
+        sizes = [entries[name][5] for name in alone] + [size for _, size in divided]
+        library.reserve(size for size in sizes if size > _blocks.SMALL)
+        batch, owners = dict.fromkeys(some), []
+        for block, size in divided:
+            found, owner = _blocks.tensors(library, block, size, entries)
+            batch.update(found)
+            owners.append(owner)
+        for name in alone:
             try:
-                batch[name] = library.view(block, place, size, kind, shape) if one else library.empty(kind, shape)
+                batch[name] = library.empty(*entries[name][1:3])
             except ValueError as error:
                 raise ValueError(f"{name!r}: {error}") from None
-            place += sizes[name]
-        yield batch, (block, batch)
+            owners.append(batch[name])
+        yield batch, owners
 
 
 def _batches(names: list[str], sizes: Mapping[str, int]) -> Iterator[list[str]]:
@@ -275,7 +270,7 @@ def load(
     names: Names = None,
     dtype: Any = None,
     verify: Path | Mapping[str, str] | None = None,
-    allocate: str = "torch",
+    allocate: str = "blocks",
     framework: str | None = None,
     headers: Mapping[str, str] | Sequence[str] | None = None,
     context: _context.Context | None = None,
@@ -286,9 +281,10 @@ def load(
     torch the tensors are arrays of numpy. names: those to read, patterns as of fnmatch, or a function.
     stream: a stream of torch on which they are read, without waiting; None: they are there on return. If a read on
     a stream fails, the tensors have undefined contents, and threading.excepthook reports the error.
-    dtype: that floating-point tensors are converted to. allocate: "torch", each tensor in memory of its own,
-    which goes with it; or "one", all in one allocation. verify: digests by file name, or a file of them as of
-    sha256sum; each file is read as a whole and checked. headers: of requests.
+    dtype: that floating-point tensors are converted to. allocate: "blocks", tensors of torch of less than 1 MiB
+    in blocks of 20 MiB, of which each goes with its last tensor, and all others in memory of their own; or "torch",
+    all in memory of their own. verify: digests by file name, or a file of them as of sha256sum; each
+    file is read as a whole and checked. headers: of requests.
 
     Raises OSError for files that are damaged, or differ from their digest; KeyError for a name that is in no
     file; MemoryError if the GPU has not so much memory, before anything is read.
@@ -298,14 +294,14 @@ def load(
     >>> sluice.load(path + ".npz", framework="np")
     {'a': array([0, 1, 2])}
     """
-    if allocate not in ("torch", "one"):
-        raise ValueError(f"allocate is 'torch' or 'one', not {allocate!r}")
+    if allocate not in ("blocks", "torch"):
+        raise ValueError(f"allocate is 'blocks' or 'torch', not {allocate!r}")
     library = _library(device, framework)
     for left in range(_ATTEMPTS)[::-1]:
         try:
             with _uncollected():
                 opened = _Files(files, context, headers)
-                tensors, loads = _load(opened, library, names, stream, verify, allocate == "one")
+                tensors, loads = _load(opened, library, names, stream, verify, allocate == "blocks")
                 _finish(loads, stream is not None)
             break
         except OSError as error:  # a save has replaced the index, and removed the old files
@@ -317,19 +313,21 @@ def load(
 
 
 def _load(
-    opened: _Files, library: _Torch | _Numpy, names: Names, stream: Any, verify: Any, one: bool
+    opened: _Files, library: _Torch | _Numpy, names: Names, stream: Any, verify: Any, blocks: bool
 ) -> tuple[dict[str, Any], list[_core.Load]]:
     """Start to read tensors, the first while memory for the next is allocated."""
     chosen, digests = opened.chosen(names), opened.digests(verify)
     library.check_room(sum(opened.entries[name][5] for name in chosen))
     tensors: dict[str, Any] = {}
     loads: list[_core.Load] = []
-    for batch, keeper in _allocate(opened, chosen, library, one):
+    kept: list[Any] = []
+    for batch, owners in _allocate(opened, chosen, library, blocks):
         tensors.update(batch)
+        kept += owners
         if digests is None and batch:
-            loads.append(_start(opened, batch, keeper, library, stream))
+            loads.append(_start(opened, batch, owners, library, stream))
     if digests is not None:
-        loads.append(_start(opened, tensors, tensors, library, stream, digests))
+        loads.append(_start(opened, tensors, kept, library, stream, digests))
     return tensors, loads
 
 
@@ -352,10 +350,11 @@ def load_array(file: Path, device: Any = "cpu", **options: Any) -> Any:
 
 
 def _start(
-    files: _Files, batch: Mapping[str, Any], keeper: Any, library: _Torch | _Numpy, stream: Any, digests: Any = None
+    files: _Files, batch: Mapping[str, Any], owners: list[Any], library: _Torch | _Numpy, stream: Any, digests: Any = None
 ) -> _core.Load:
+    """Start to read a batch; the owners have its memory, which they keep until it is read."""
     wants = [(files.entries[name][0], None, library.place(tensor)) for name, tensor in batch.items()]
-    return _core.Load(files.core, wants, keeper, library.stream(batch.values(), stream), digests)
+    return _core.Load(files.core, wants, owners, library.stream(owners, stream), digests)
 
 
 def load_into(

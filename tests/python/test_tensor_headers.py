@@ -145,7 +145,7 @@ def test_a_packed_type_whose_rows_end_in_a_byte_is_refused(torch, tmp_path):
     for shape in ([512, 3], [2, 1], [2, 2, 5], [8, 1, 1]):
         count = numpy.prod(shape) // 2
         write(path, {"a": {"dtype": "F4", "shape": shape, "data_offsets": [0, int(count)]}}, b"\x41" * int(count))
-        for allocate in ("torch", "one"):
+        for allocate in ("blocks", "torch"):
             with pytest.raises(ValueError, match="^'a': F4 .* last dimension is not even"):
                 sluice.load(path, framework="pt", allocate=allocate)
         with sluice.safe_open(path, "pt") as f:
@@ -279,7 +279,7 @@ def one_round(rng, path):
         for framework in ("pt", "np"):
             index, ranges = pick(rng, shape)
             loaded += attempt(cut(part, kind, shape, ranges), part_of, name, framework, index)
-            for allocate in ("torch", "one"):
+            for allocate in ("blocks", "torch"):
                 loaded += attempt(part, whole, name, framework, allocate)
         loaded += attempt(part, into, name, len(part) + rng.choice([0, 0, 0, -1, 1]) if part else 0)
     return loaded, changed

@@ -73,7 +73,7 @@ def tensors(folder: Path) -> None:
     path = folder / "a.npz"
     numpy.savez(path, a=numpy.arange(3.0), b=numpy.arange(4))
     assert_type(sluice.load(path, framework="np", names=["a"], verify=None), dict[str, Any])
-    sluice.load([path], "cpu", names=lambda name: name == "b", framework="np", dtype="float32", allocate="one")
+    sluice.load([path], "cpu", names=lambda name: name == "b", framework="np", dtype="float32", allocate="torch")
     assert_type(sluice.load_into({"a": numpy.zeros(3)}, os.fspath(path), strict=False, tied=False), list[str])
     print(sluice.load_array(path, names="a", framework="np"))
     with sluice.safe_open(path, framework="np", device="cpu") as opened:
