@@ -10,14 +10,17 @@
 struct sl_buddy {
 	char *base;
 	size_t blocks; /* of SL_SLOT_LEAST */
+	size_t opened; /* blocks that can be taken */
 	/* For each block: 1 + the order of the free range that begins there, or 0. */
 	unsigned char *free;
 	struct sl_list lists[SL_BUDDY_ORDERS];
 	struct sl_list *links; /* of each block, in a list while a free range begins there */
 };
-/* length is rounded down. Returns 0 or -ENOMEM. */
+/* length is rounded down; nothing can be taken yet. Returns 0 or -ENOMEM. */
 int sl_buddy_init(struct sl_buddy *buddy, void *base, size_t length);
 void sl_buddy_destroy(struct sl_buddy *buddy);
+/* Lets the first bytes be taken; no fewer than before. */
+void sl_buddy_open(struct sl_buddy *buddy, size_t length);
 /* Returns at least length bytes, or NULL. */
 void *sl_buddy_take(struct sl_buddy *buddy, size_t length);
 void sl_buddy_give(struct sl_buddy *buddy, void *memory, size_t length);
@@ -93,12 +96,22 @@ void sl_cache_start(struct sl_staging *staging);
 /* Makes the pages of mapped memory. Waits for workers that have begun to help, and no other. */
 void sl_staging_touch(char *memory, size_t length, struct sl_pool *pool, unsigned workers);
 
+/* Memory of our own is pinned step by step: what a read needs, the host's half, and the rest. */
+enum { SL_STEP_FIRST, SL_STEP_HOST, SL_STEP_ALL, SL_STEPS };
+
 struct sl_staging {
 	struct sl_device *device;
+	struct sl_pool *makers; /* of pages, so many of its workers at most */
+	unsigned maker_count;
 	char *memory;
 	size_t length;
 	bool own; /* the memory is ours, and registered by us */
 	size_t half_length[SL_HALVES];
+	size_t budget; /* of both halves */
+
+	size_t step_ends[SL_STEPS]; /* in memory */
+	struct sl_mutex pinning;    /* around a step: the driver may hold it up */
+	_Atomic unsigned steps;     /* done */
 
 	struct sl_mutex mutex;
 	struct {

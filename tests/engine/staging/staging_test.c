@@ -37,6 +37,10 @@ TEST(no_two_ranges_overlap_and_all_come_together_again)
 	size_t count = 0;
 
 	assert_int_equal(sl_buddy_init(&buddy, base, BLOCKS * SL_SLOT_LEAST + 100), 0);
+	assert_null(sl_buddy_take(&buddy, 1));
+	sl_buddy_open(&buddy, 77 * SL_SLOT_LEAST);
+	assert_null(sl_buddy_take(&buddy, 65 * SL_SLOT_LEAST));
+	sl_buddy_open(&buddy, SIZE_MAX);
 	for (unsigned round = 0; round < 100000; round++) {
 		size_t length = 1 + unit_random(&seed) % (SL_SLOT_LEAST << unit_random(&seed) % 9);
 		struct taken t = {0, 1};
@@ -81,6 +85,7 @@ static struct sl_staging *start(void)
 	struct sl_staging *staging = NULL;
 
 	assert_int_equal(sl_staging_start(sl_device_find(0), &settings, NULL, NULL, &staging), 0);
+	assert_int_equal(sl_staging_pin(staging, SL_HALF_STREAM, 0), 0);
 	return staging;
 }
 
@@ -313,6 +318,7 @@ TEST(pages_are_made_before_a_driver_would_make_them)
 	first = pthread_self();
 	first_waits = kernel_is_old = false;
 	assert_int_equal(sl_staging_start(device, &settings, NULL, NULL, &staging), 0);
+	assert_int_equal(sl_staging_pin(staging, SL_HALF_STREAM, 0), 0);
 	assert_int_equal(pages_missing(staging->memory, staging->length), 0);
 	stop_staging(staging);
 	device->ops = plain;
@@ -327,6 +333,7 @@ TEST(a_half_of_256_mib_holds_the_slots_of_two_large_reads)
 	struct sl_slot slots[2][SLOTS];
 
 	assert_int_equal(sl_staging_start(sl_device_find(0), &settings, NULL, NULL, &staging), 0);
+	assert_int_equal(sl_staging_pin(staging, SL_HALF_STREAM, 0), 0);
 	for (enum sl_half half = 0; half < SL_HALVES; half++) {
 		for (int i = 0; i < 2; i++) {
 			struct sl_slot_waiter waiter = waiter_for(SLOTS, LENGTH, slots[i]);

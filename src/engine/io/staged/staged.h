@@ -97,6 +97,7 @@ struct sl_slot_use {
 	struct sl_copy_job job; /* while it is in flight the copier reads the next two */
 	struct sl_chunk walk;
 	uint64_t left;
+	struct sl_span part; /* what is left of a span whose slot was pinned in two steps */
 };
 
 /*
