@@ -324,6 +324,30 @@ TEST(pages_are_made_before_a_driver_would_make_them)
 	device->ops = plain;
 }
 
+TEST(no_copy_crosses_the_border_of_what_was_pinned_at_once)
+{
+	struct sl_settings settings = {.staging_bytes = 256 << 20};
+	struct sl_staging *staging = NULL;
+	size_t step = 64 << 20;
+	char *data;
+
+	assert_int_equal(sl_staging_start(sl_device_find(0), &settings, NULL, NULL, &staging), 0);
+	data = staging->memory;
+	assert_int_equal(sl_staging_pin(staging, SL_HALF_HOST, step), 0);
+	assert_true(staging->device->ops->registered(staging->device, data, step));
+	assert_false(staging->device->ops->registered(staging->device, data + step, 1));
+	assert_int_equal(sl_staging_pin(staging, SL_HALF_HOST, step + 1), 0);
+	assert_true(staging->device->ops->registered(staging->device, data + step, step));
+	assert_false(staging->device->ops->registered(staging->device, data + 2 * step, 1));
+	assert_int_equal(sl_staging_together(staging, data + 1, step), step - 1);
+	assert_int_equal(sl_staging_together(staging, data + 1, 7), 7);
+	assert_int_equal(sl_staging_together(staging, data + step, step), step);
+	assert_int_equal(sl_staging_pin(staging, SL_HALF_STREAM, 0), 0);
+	assert_true(staging->device->ops->registered(staging->device, data + 2 * step,
+	                                             staging->length - 2 * step));
+	stop_staging(staging);
+}
+
 /* As a read from a far server takes them: 256 parts of 256 KiB. */
 TEST(a_half_of_256_mib_holds_the_slots_of_two_large_reads)
 {
