@@ -5,7 +5,7 @@
 # As last time if it is not said; /usr/local the first time.
 prefix ?= $(PREFIX)
 
-.PHONY: all python wheel demo demo-files check check-python check-gpu stress bench-local bench-weights bench-models bench-save bench-python bench-http bench-s3 bench-writer bench-arrays bench-mpi bench-store bench-gpu bench-store-gpu format install uninstall clean help
+.PHONY: all python wheel demo demo-files check check-python check-gpu stress bench bench-local bench-weights bench-models bench-save bench-python bench-http bench-s3 bench-writer bench-arrays bench-mpi bench-store bench-gpu bench-store-gpu format install uninstall clean help
 
 all:
 	@scripts/build build --buildtype=release -Dtests=false $(if $(prefix),--prefix=$(prefix))
@@ -46,6 +46,11 @@ check-gpu:
 stress:
 	@scripts/bootstrap check
 	@scripts/check stress wide
+
+# All that the machine allows, some minutes; BENCH_FLAGS="--long" takes hours.
+bench:
+	@scripts/bootstrap bench
+	@/usr/bin/python3 bench/all $(BENCH_FLAGS)
 
 bench-local:
 	@scripts/bootstrap bench
@@ -134,6 +139,7 @@ help:
 	@echo 'make check-python the tests of the Python package with numpy 2, torch, mypy and ruff of PyPI'
 	@echo 'make check-gpu    the tests on an NVIDIA GPU; skipped without one'
 	@echo 'make stress       the tests that take long'
+	@echo 'make bench        all of the following that the machine allows, and a page with plots; BENCH_FLAGS=--long for hours'
 	@echo 'make bench-local  compare with fio and dd; BENCH_FLAGS="--quick --gate"'
 	@echo 'make bench-weights weights of a model into memory or a GPU, beside other loaders'
 	@echo 'make bench-save    tensors to storage while a loop goes on, beside other ways to save'

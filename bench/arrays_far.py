@@ -2,7 +2,8 @@
 """The rows "far" of bench/arrays: a dataset on nginx, near by and behind bench/relay.c, 20 ms away.
 
 320 frames of float32, 512 x 512, in chunks of 16 rows with shuffle and deflate, which sluice has written.
-"whole": all of such frames without a codec, in chunks of a frame; the limit is sluice bench of that file, as sluice is by sluice bench, too. "column": a row of every 4th
+"whole": all of such frames without a codec, in chunks of a frame; the limit is sluice bench
+of that file, as sluice is by sluice bench, too, each by the median of five passes of the open file. "column": a row of every 4th
 frame, which needs 80 of 10,240 chunks; "all": a column of all frames, which needs all. The others: h5py over fsspec with its caches,
 and for "all" a download of the file by sluice cp and a read of that. Each side is a process, and its seconds are those of
 opening and reading.
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import time
 
+import ranges
 from peers import Failed, Sample, run
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -44,6 +46,7 @@ for name, options in ("far", {"codec": "deflate", "chunk": (16, 512)}), ("plain"
             u.append(base + numpy.float32(i))
 """
 PATTERNS = {"whole": 0, "column": 4, "all": 1}  # the step between frames
+CACHES = {"whole": (), "column": ("readahead", "blockcache", "all"), "all": ("all",)}  # of fsspec: others are slower there
 
 
 class Road:
@@ -53,24 +56,21 @@ class Road:
         relay = os.path.join(folder, "relay")
         if not os.path.exists(relay):
             run(["cc", "-O2", "-D_GNU_SOURCE", os.path.join(ROOT, "bench", "relay.c"), "-o", relay, "-lpthread"])
-        self.server = self.start(sys.executable, os.path.join(ROOT, "tests", "engine", "http", "servers.py"), folder)
-        said = self.server.stdout.readline()
-        if "nginx=" not in said:
-            raise Failed(f"the server did not start: {said}")
-        ports = dict(word.split("=", 1) for word in said.split())
-        self.relay = self.start(relay, ports["nginx"], str(milliseconds), "0", "0", "0", "1")
+        try:
+            self.server, uri = ranges.start_nginx(folder)
+        except ranges.Skipped as missing:
+            raise Failed(str(missing)) from None
+        self.relay = subprocess.Popen([relay, uri.rpartition(":")[2], str(milliseconds), "0", "0", "0", "1"],
+                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.uri = f"http://127.0.0.1:{self.relay.stdout.readline().strip()}"
-
-    @staticmethod
-    def start(*command):
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def __enter__(self):
         return self.uri
 
     def __exit__(self, *_):
-        for process in (self.relay, self.server):
-            process.communicate()
+        self.relay.communicate()
+        self.server.terminate()
+        self.server.wait()
 
 
 def measure(build, folder, peers, count, rounds, patterns, say):
@@ -92,8 +92,8 @@ def measure(build, folder, peers, count, rounds, patterns, say):
                 return said[0]
 
             def raw(behind=""):
-                said = json.loads(run([program, "bench", "read", "--json", "--repeat", "1", file_of("whole") + behind])[0])
-                return said["seconds"][0]
+                said = json.loads(run([program, "bench", "read", "--json", "--repeat", "5", file_of("whole") + behind])[0])
+                return statistics.median(said["seconds"])
 
             def copied(pattern):
                 begun = time.perf_counter()
@@ -107,7 +107,7 @@ def measure(build, folder, peers, count, rounds, patterns, say):
                     sides = {"sluice": lambda: raw("#/u"), "raw": raw}
                 if pattern == "all":
                     sides["cp"] = lambda pattern=pattern: copied(pattern)
-                for cache in ("readahead", "blockcache", "all") if peers else ():
+                for cache in CACHES[pattern] if peers else ():
                     sides[cache] = lambda cache=cache, pattern=pattern: by(cache, pattern, peers)
                 taken = {name: [] for name in sides}
                 for _ in range(rounds):

@@ -51,7 +51,7 @@ static void client_new(struct sl_reader *reader, uint32_t references)
 
 	check(sl_references_new(references, &fd), "references");
 	check(sl_references_map(fd, true, &reader->references), "references");
-	check(sl_references_map(fd, false, &seen), "references");
+	check(sl_references_map(fd, true, &seen), "references");
 	check(sl_catalogue_join(bench.catalogue, seen), "join");
 	reader->segment = bench.read;
 	close(fd);

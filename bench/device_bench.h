@@ -73,6 +73,7 @@ struct spread spread_of(double *seconds, unsigned n);
 /* What the jobs are; each prints one JSON object. */
 void job_move(const struct job *job);     /* operations of sluice, all submitted at once */
 void job_extents(const struct job *job);  /* an operation of many extents */
+void job_fan(const struct job *job);      /* the same bytes into several devices */
 void job_submit(const struct job *job);   /* how long submission takes */
 void job_latency(const struct job *job);  /* of one operation */
 void job_release(const struct job *job);  /* from the last byte to the stream's next command */

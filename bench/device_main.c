@@ -176,6 +176,7 @@ static const struct {
 	{"latency", job_latency}, {"release", job_release}, {"held", job_held},
 	{"ceiling", job_ceiling}, {"storage", job_storage}, {"pipeline", job_pipeline},
 	{"single", job_single},   {"small", job_small},     {"small_latency", job_small_latency},
+	{"fan", job_fan},
 };
 
 static void set(struct job *job, char *word)

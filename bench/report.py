@@ -2,6 +2,8 @@
 """What a comparison found, as a table for a terminal, for Markdown, and as JSON."""
 
 import argparse
+import fnmatch
+import functools
 import json
 import os
 import platform
@@ -10,6 +12,20 @@ import sys
 from dataclasses import asdict, dataclass, field
 
 import against
+from peers import Sample
+
+
+@functools.cache
+def aims():
+    """Rows of aims.txt: (pattern of keys, number)."""
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "aims.txt"), encoding="utf-8") as file:
+        lines = [line.split() for line in file if line.strip() and not line.startswith("#")]
+    return [(line[0], float(line[1])) for line in lines]
+
+
+def aim_of(key, given):
+    """The aim of a row or figure: that of the bench, if it depends on the machine, or that of the table."""
+    return next((aim for pattern, aim in aims() if fnmatch.fnmatchcase(key, pattern)), None) if given is None else given
 
 
 @dataclass
@@ -18,7 +34,7 @@ class Row:
 
     key: str
     title: str
-    aim: float  # of the peer's rate, in the median
+    aim: float  # of the peer's rate, in the median; None: that of aims.txt; 0: none
     peer: str  # what the peer is and how it was asked
     how: str  # what was alike on both sides
     prepare: object  # called before each run
@@ -27,6 +43,9 @@ class Row:
     skipped: str = ""  # why it was not measured
     most_cpu: float = None  # processor seconds per GB that sluice may take
     no_more_cpu: bool = False  # it may take as many as the peer
+
+    def __post_init__(self):
+        self.aim = aim_of(self.key, self.aim) or 0
 
     def rates(self, side):
         return [sample.rate for sample in self.samples[side]]
@@ -82,10 +101,13 @@ class Figure:
     key: str
     title: str
     unit: str
-    most: float = None  # what it may be, in the median
+    most: float = None  # what it may be, in the median; None: that of aims.txt, if it is there
     how: str = ""
     values: list = field(default_factory=list)
     skipped: str = ""
+
+    def __post_init__(self):
+        self.most = aim_of(self.key, self.most)
 
     @property
     def median(self):
@@ -186,6 +208,7 @@ def as_json(rows, machine, figures=(), tables=()):
                 "aim": row.aim,
                 "peer": row.peer,
                 "how": row.how,
+                "most_cpu": None if row.skipped else row.cpu_limit(),
                 "skipped": row.skipped or None,
                 "verdict": row.verdict().split()[0],
                 "ratios": [] if row.skipped else row.ratios(),
@@ -197,6 +220,17 @@ def as_json(rows, machine, figures=(), tables=()):
             for row in rows
         ],
     }
+
+
+def from_json(found):
+    """Rows, the machine, figures and tables of what as_json() made."""
+    rows = []
+    for r in found["rows"]:
+        sides = {side: [Sample(*(s[k] for k in Sample._fields)) for s in samples] for side, samples in r["sides"].items()}
+        rows.append(Row(r["key"], r["title"], r["aim"], r["peer"], r["how"], None, dict.fromkeys(sides), sides,
+                        r["skipped"] or "", r["most_cpu"]))
+    figures = [Figure(**{k: v for k, v in f.items() if k != "verdict"}) for f in found["figures"]]
+    return rows, found["machine"], figures, [(t["title"], t["header"], t["lines"]) for t in found["tables"]]
 
 
 def say(text):

@@ -121,7 +121,7 @@ def distance(b):
         others = peers.get(latency, [])
         limit = ["0 ms"] if latency else []
         rows.append(report.row(
-            f"http-{latency}ms", f"http, {latency} ms away", 0.9 if latency in (20, 50) else 0,
+            f"http-{latency}ms", f"http, {latency} ms away", None,
             "the same road at 0 ms" if latency else others[0],
             "Through bench/relay.c.", samples, limit + others))
     return rows
@@ -146,7 +146,7 @@ def stalls(b):
     how = (f"Through bench/relay.c, {USUAL} ms away; one of 100 requests stands still for {STALL // 1000} s, before "
            f"its answer or behind the first 64 KiB. Requests for each GB: {requests_per_gb('sluice'):.0f}, without "
            f"stalls {requests_per_gb('unstalled'):.0f}.")
-    rows = [report.row("http-stalls", "http, 1 % of the requests stall", 0.85, "the same road at 0 ms without stalls",
+    rows = [report.row("http-stalls", "http, 1 % of the requests stall", None, "the same road at 0 ms without stalls",
                        how, samples, ["0 ms", "unstalled", name])]
     samples["sluice"] = samples["stall time-out 1 s"]
     rows.append(report.row("http-stalls-1s", "the same, SLUICE_HTTP_STALL_MS=1000", 0,
@@ -175,7 +175,7 @@ def limit(b):
         "0 ms": sluice(b, "limit, 0 ms", near.url),
         name: curl,
     })
-    rows.append(report.row("http-limit-free", f"http, connections of 40 MB/s, {USUAL} ms away", 0.9, name,
+    rows.append(report.row("http-limit-free", f"http, connections of 40 MB/s, {USUAL} ms away", None, name,
                            "Through bench/relay.c; sluice with its defaults.", samples, [name, "0 ms"]))
     return rows
 
@@ -184,7 +184,7 @@ def loss(b):
     """Real TCP connections over a device that loses one packet of 1000."""
     title = f"http, 0.1 % of the packets lost, {USUAL} ms away"
     if not b.lossy:
-        return [report.Row("http-loss", title, 0, "", "", None, {}, skipped=f"no TUN device here: {b.no_loss}")]
+        return [report.Row("http-loss", title, None, "", "", None, {}, skipped=f"no TUN device here: {b.no_loss}")]
     for road in b.lossy.values():
         # BBR, which some systems have for all connections, takes little notice of lost packets.
         run(["ip", "route", "replace", f"{road.far}/32", "dev", road.device, "congctl", "cubic"])
@@ -195,6 +195,6 @@ def loss(b):
         "no loss": sluice(b, "no loss", b.lossy[0].url, "--size", str(part)),
         name: curl,
     })
-    return [report.row("http-loss", title, 0.9, name,
+    return [report.row("http-loss", title, None, name,
                        "Through bench/lossy.c: packets of 1500 bytes and cubic on both sides, with sluice's defaults.",
                        samples, [name, "no loss"])]

@@ -202,7 +202,7 @@ def measure(b, scale, sets):
                 b.tables.append((row, ["", "files a second", "ms of processor time for each"], [
                     [tool, f"{statistics.median(s.rate for s in samples[tool]) / folder.size:.0f}",
                      f"{statistics.median(s.cpu_seconds for s in samples[tool]) / folder.count * 1000:.2f}"] for tool in samples]))
-                rows.append(report.row(f"s3-folders-{name}-{way}-{road}", row, 1.0, best, "SeaweedFS on this machine, in memory"
+                rows.append(report.row(f"s3-folders-{name}-{way}-{road}", row, None, best, "SeaweedFS on this machine, in memory"
                                        + (f", {roads.USUAL} ms away" if road != "near" else "") + "; the start of each program "
                                        f"included. rclone has {TASKS} transfers, obstore {TASKS} tasks.", samples,
                                        [best, *[tool for tool in there if tool != best]]))

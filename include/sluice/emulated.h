@@ -49,10 +49,12 @@ struct sluice_emulated_options {
 	unsigned delay_us;
 	/* The longest sleep of a call to the device, at random calls, microseconds; 0: never. */
 	unsigned preempt_us;
+	/* 1: the device copies from no other device; the bytes come through the host. */
+	unsigned no_peers;
 };
-#define SLUICE_EMULATED_OPTIONS_INIT                            \
-	{                                                       \
-		sizeof(struct sluice_emulated_options), 0, 0, 0 \
+#define SLUICE_EMULATED_OPTIONS_INIT                               \
+	{                                                          \
+		sizeof(struct sluice_emulated_options), 0, 0, 0, 0 \
 	}
 /* Applies the options from now on. The device must be idle, else the behaviour is undefined. */
 int sluice_emulated_configure(int device, const struct sluice_emulated_options *o);

@@ -551,10 +551,21 @@ struct sluice_request {
 	 * offset is 0. A box beyond the dataset, or of a file that is no dataset, is -EINVAL. */
 	const uint64_t *box_start, *box_count;
 	unsigned rank; /* 0: the extents are bytes of the file */
+	/* Fan-out, of a read into memory of a device that is awaited on the host: the same bytes
+	 * come into memory of other devices, too. They are read once, and copied from device to
+	 * device while the next are read, where the driver lets devices reach each other. `also`
+	 * has also_count times `count` addresses, which are copied: also[i * count + k] is the
+	 * further memory i of extent k, as long as the extent, or NULL: none. All addresses of an i
+	 * are of one device, else the request is refused (-EINVAL). All of the memory belongs to
+	 * the operation until it is over. A copy that fails ends it, with a sentence that names
+	 * the device. -ENOTSUP: in stream order, and of a blob in memory of a device. */
+	void *const *also;
+	unsigned also_count; /* at most 31 */
 };
-#define SLUICE_REQUEST_INIT                                                                      \
-	{                                                                                        \
-		sizeof(struct sluice_request), 0, NULL, 0, NULL, 0, NULL, NULL, 0, NULL, NULL, 0 \
+#define SLUICE_REQUEST_INIT                                                                       \
+	{                                                                                         \
+		sizeof(struct sluice_request), 0, NULL, 0, NULL, 0, NULL, NULL, 0, NULL, NULL, 0, \
+			NULL, 0                                                                   \
 	}
 /* Starts the operation that r describes. Everything else is as for the calls above. */
 SLUICE_API int sluice_submit(sluice_file *file, const struct sluice_request *r, sluice_op **out);
@@ -791,9 +802,9 @@ SLUICE_API int sluice_presign(sluice_context *ctx, const char *method, const cha
  * until sluice_context_close().
  *
  * With NULL and 0 the context pins all of its own memory now, instead of at the first operations on
- * the device's memory that need it, and makes cuFile do the same if the settings use cuFile. A driver blocks this
- * call while the device has a pending command that waits; a command that waits for the calling
- * thread would then wait for ever.
+ * the device's memory that need it, and makes cuFile do the same if the settings use cuFile. A
+ * driver blocks this call while the device has a pending command that waits; a command that waits
+ * for the calling thread would then wait for ever.
  *
  * Returns 0, or
  *   -EINVAL   the memory is not registered with the device, not aligned to 4096 bytes, or smaller

@@ -118,6 +118,18 @@ SLUICE_API int sluice_tensors_metadata(const sluice_tensors *tensors, size_t fil
 struct sluice_tensor_range {
 	uint64_t start, stop;
 };
+/*
+ * Sets the ranges of the slice of a rank of a tensor: of a dimension of n elements those from
+ * floor(n * rank / ranks) to floor(n * (rank + 1) / ranks), of others all. ranges: an array with an
+ * entry for each dimension. dimension: -1 is the last. Any thread.
+ *
+ * Returns 0, or -EINVAL: an index past the last, ranks is 0 or rank is not less, the tensor has no
+ * such dimension, or with `even` the slices of the ranks have not the same length; the sentence
+ * names the tensor.
+ */
+SLUICE_API int sluice_tensors_slice(const sluice_tensors *tensors, size_t index, int dimension,
+                                    uint32_t rank, uint32_t ranks, int even,
+                                    struct sluice_tensor_range *ranges);
 /* A tensor to read. */
 struct sluice_tensor_want {
 	size_t tensor; /* index */
@@ -228,14 +240,16 @@ struct sluice_tensor_read_options {
 
 /*
  * Starts to read a plan and returns at once: an operation for each file and device, and a thread if
- * digests are checked, an .npz file is read, or the same slice goes to several devices, which is
- * then read once and copied between them. From 32,768 runs on, narrow columns are read as whole
- * rows by up to 4 threads, through up to 64 MiB of memory of the load's own, pinned for a device,
- * unless in stream order or with digests. memory may be NULL if all tensors have destinations.
- * Until the load is over all destinations belong to sluice; the plan and the memory must outlive
- * it. In stream order it waits as sluice_read_on() does; all destinations are of one device then. A
- * whole member of an .npz file that comes into memory of the host has to have the CRC-32 of the
- * archive, else the load fails with -EBADMSG; not in stream order or with digests.
+ * digests are checked, an .npz file is read, or the same slice is wanted by the host and a device,
+ * or twice by a device, which is then read once and copied. A slice for several devices is read
+ * once, too, and fanned out (struct sluice_request, `also`). Slices of the same rows with runs of
+ * less than 64 KiB, such as those of several ranks, and from 32,768 runs on all narrow columns, are
+ * read as whole rows by up to 4 threads, through up to 64 MiB of memory of the load's own, pinned
+ * for a device, unless in stream order or with digests. memory may be NULL if all tensors have
+ * destinations. Until the load is over all destinations belong to sluice; the plan and the memory
+ * must outlive it. In stream order it waits as sluice_read_on() does; all destinations are of one
+ * device then. A whole member of an .npz file that comes into memory of the host has to have the
+ * CRC-32 of the archive, else the load fails with -EBADMSG; not in stream order or with digests.
  *
  * Returns 0, the errors of sluice_submit(), or
  *   -EINVAL   the memory is NULL or too small

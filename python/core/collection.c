@@ -93,6 +93,7 @@ struct sluice_collection_tensor *call_tensors(struct call *call, PyObject *list)
 {
 	size_t count = (size_t)PyList_Size(list);
 	struct sluice_collection_tensor *tensors = call_copy(call, NULL, count * sizeof(*tensors));
+	const char *found = NULL; /* the device before, whose text most rows share */
 
 	for (size_t i = 0; tensors && i < count; i++) {
 		struct sluice_collection_tensor *t = &tensors[i];
@@ -102,11 +103,13 @@ struct sluice_collection_tensor *call_tensors(struct call *call, PyObject *list)
 
 		if (!PyArg_ParseTuple(PyList_GetItem(list, i), "ssO&sO&", &name, &type,
 		                      parse_lengths, &shape, &device, parse_number, &data) ||
-		    parse_device(device, &t->device) ||
+		    (device != found && parse_device(device, &t->device)) ||
 		    !(t->name = call_copy(call, name, strlen(name))) ||
 		    !(t->shape = call_copy(call, shape.of, sizeof(shape.of))))
 			return NULL;
 		t->size = sizeof(*t);
+		t->device = device == found ? t[-1].device : t->device;
+		found = device;
 		t->type = type_of_word(type);
 		t->rank = shape.rank;
 		t->data = (void *)(uintptr_t)data;

@@ -46,6 +46,15 @@ int type_of_word(const char *word)
 	return type;
 }
 
+/* Raises the last error; a slice that cannot be is a ValueError. */
+static PyObject *raise_of_slice(int rc)
+{
+	if (rc != -EINVAL)
+		return raise_last(rc);
+	PyErr_SetString(PyExc_ValueError, sluice_last_message());
+	return NULL;
+}
+
 /* ---------------------------------------------------------------------------------------- open */
 
 struct tensors_opening {
@@ -185,6 +194,35 @@ static PyObject *tensors_files(Tensors *self, PyObject *none)
 	return all;
 }
 
+/* The ranges (start, stop) of the slice of a rank. */
+static PyObject *tensors_slice(Tensors *self, PyObject *args)
+{
+	struct sluice_tensor_range ranges[SLUICE_TENSOR_RANK_MOST];
+	struct sluice_tensor t = {.size = sizeof(t)};
+	unsigned rank, ranks;
+	PyObject *all = NULL;
+	Py_ssize_t index;
+	int dimension, even, rc;
+
+	if (!PyArg_ParseTuple(args, "niIIp:slice", &index, &dimension, &rank, &ranks, &even))
+		return NULL;
+	rc = sluice_tensors_slice(self->tensors, (size_t)index, dimension, rank, ranks, even,
+	                          ranges);
+	if (!rc)
+		rc = sluice_tensors_get(self->tensors, (size_t)index, &t);
+	if (rc)
+		return raise_of_slice(rc);
+	all = PyTuple_New(t.rank);
+	for (unsigned i = 0; all && i < t.rank; i++) {
+		PyObject *range = Py_BuildValue("(KK)", (unsigned long long)ranges[i].start,
+		                                (unsigned long long)ranges[i].stop);
+
+		if (!range || PyTuple_SetItem(all, i, range))
+			Py_CLEAR(all);
+	}
+	return all;
+}
+
 /* ---------------------------------------------------------------------------------------- read */
 
 /* Reads a tuple with (start, stop) for each dimension into *out, which the caller frees. None leaves NULL. */
@@ -316,7 +354,7 @@ static int load_plan(Load *self, PyObject *rows)
 		rc = sluice_tensor_plan_new(((Tensors *)self->tensors)->tensors, wants, count,
 		                            &self->plan);
 		if (rc)
-			raise_last(rc);
+			raise_of_slice(rc);
 		else
 			rc = load_check(self, wants);
 	}
@@ -415,6 +453,9 @@ static PyMethodDef tensors_methods[] = {
          "each."},
 	{"files", ANY(PyCFunction, tensors_files), METH_NOARGS,
          "files($self, /)\n--\n\nThe files: (name, format, bytes, metadata) each."},
+	{"slice", ANY(PyCFunction, tensors_slice), METH_VARARGS,
+         "slice($self, index, dimension, rank, ranks, even, /)\n--\n\nThe ranges (start, stop) of "
+         "the slice of a rank."},
 	{0},
 };
 static PyType_Slot tensors_slots[] = {

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 _BLOCK, _WINDOW = 16 << 20, 64 << 20
 _lock = threading.Lock()  # texts of a dataset change with its refresh
 _READS = 64  # in flight, at most
-_GAP = 64 << 10  # of what is wanted is read, too, in place of a read more,
-_GAP_CHUNKS = 8  # unless it has many chunks
+_GAP = 64 << 10  # bytes without a wanted element that are read, or decoded, in place of a read more,
+_GAP_CHUNKS = 8  # unless they have many chunks
 _ALL = slice(None)
 
 
@@ -314,12 +314,16 @@ class Array:
     def _blocks(self, axes: Sequence[Any]) -> Iterator[tuple[Any, Any, Any, Any]]:
         """Yield boxes: start and count, what is picked of each (None: all), and its place in the result."""
         groups: list[list[tuple[int, int, Any, Any]]] = []
-        inner = int(self.dtype.itemsize)
+        inner = decoded = int(self.dtype.itemsize)  # bytes of the axes behind: of the box, of its chunks
+        if self.chunks:
+            decoded *= math.prod(self.chunks)
         for axis, chunk in zip(reversed(axes), reversed(self.chunks or [1] * self.ndim), strict=True):
             most = max(_BLOCK // inner // chunk, 1) * chunk
-            gap = min(_GAP // inner, _GAP_CHUNKS * chunk) if self.chunks else _GAP // inner
+            gap = min(_GAP // decoded, _GAP_CHUNKS) * chunk if self.chunks else _GAP // inner
             groups.insert(0, list(_groups(axis, max(chunk, gap), most)))
-            inner *= max(group[1] for group in groups[0])
+            count = max(group[1] for group in groups[0])
+            inner *= count
+            decoded *= -(-count // chunk)
         for chosen in itertools.product(*groups):
             start, count, pick, place = zip(*chosen, strict=True)
             yield start, count, None if all(part is _ALL for part in pick) else pick, place

@@ -9,7 +9,7 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any, Callable
+from typing import Any
 
 from . import _context, _core, _file, _store, _stream, _tensors
 from ._operation import Call
@@ -78,41 +78,50 @@ def _refused(value: Any, torch: Any) -> str | None:
         return f"sparse ({value.layout})"
     if value.is_quantized:
         return "quantized"
-    if value.device.type not in ("cpu", "cuda"):
+    if not (value.is_cuda or value.is_cpu):
         return f"on {value.device}"
     return None
 
 
-def _copier(tensors: Mapping[str, Any], torch: Any) -> Callable[[Any], Any]:
-    """Return what copies a tensor where it is, on its current stream, and one memory once; after a look at the room.
+def _snapshot(tensors: Mapping[str, Any], torch: Any) -> dict[str, Any]:
+    """Return copies of tensors where they are, on their current streams, one memory once; after a look at the room."""
+    first: dict[Any, Any] = {}  # value, then its copy, by memory and layout
+    keys, sizes, groups = dict[str, Any](), dict[Any, int](), dict[Any, tuple[list[Any], list[Any]]]()
+    for name, value in tensors.items():
+        plain = torch is None or not isinstance(value, torch.Tensor)
+        key = id(value) if plain else (value.data_ptr(), value.dtype, value.device, value.shape, value.stride(),
+                                       value.is_conj(), value.is_neg())
+        keys[name] = key
+        if key not in first:
+            first[key] = value
+            if not plain and value.is_cuda:
+                sizes[value.device] = sizes.get(value.device, 0) + value.nbytes
+    for device, size in sizes.items():
+        _tensors._Torch(device).check_room(size)
+    for key, value in first.items():
+        if not isinstance(key, tuple):
+            if not isinstance(value, bytes):
+                first[key] = value.copy() if hasattr(value, "copy") else importlib.import_module("numpy").array(value)
+        elif value.is_cuda and value.is_contiguous() and not (key[5] or key[6]):
+            copies, values = groups.setdefault(key[1:3], ([], []))
+            copies.append(torch.empty_like(value, requires_grad=False))
+            values.append(value)
+            first[key] = copies[-1]
+        else:
+            first[key] = value.detach().clone(memory_format=torch.contiguous_format)
+    for copies, values in groups.values():
+        with torch.no_grad():
+            torch._foreach_copy_(copies, values)  # few kernels for many tensors
+    return {name: first[key] for name, key in keys.items()}
 
-    The tensors have to be there as long as the result is used.
-    """
-    sizes: dict[Any, dict[Any, int]] = {}
-    copies: dict[Any, Any] = {}
 
-    def key(value: Any) -> Any:
-        if torch is None or not isinstance(value, torch.Tensor):
-            return id(value)
-        layout = value.dtype, value.shape, value.stride(), value.is_conj(), value.is_neg()
-        return value.device, value.data_ptr(), *layout
-
-    for value in tensors.values():
-        if torch is not None and isinstance(value, torch.Tensor) and value.is_cuda:
-            sizes.setdefault(value.device, {})[key(value)] = value.numel() * value.element_size()
-    for device, of in sizes.items():
-        _tensors._Torch(device).check_room(sum(of.values()))
-
-    def copy(value: Any) -> Any:
-        found = copies.get(key(value))
-        if found is None and torch is not None and isinstance(value, torch.Tensor):
-            found = value.detach().clone(memory_format=torch.contiguous_format)
-        elif found is None and not isinstance(value, bytes):
-            found = value.copy() if hasattr(value, "copy") else importlib.import_module("numpy").array(value)
-        copies[key(value)] = value if found is None else found
-        return copies[key(value)]
-
-    return copy
+def _joined(streams: Mapping[str, int], torch: Any) -> Any:
+    """Return a stream that waits for the work that streams of several devices have now; the host does not."""
+    joined = torch.cuda.Stream(next(place for place in streams if place.startswith("cuda")))
+    for place in streams:
+        if place.startswith("cuda"):
+            joined.wait_stream(torch.cuda.current_stream(place))
+    return joined
 
 
 def save(tensors: Mapping[str, Any], uri: str | os.PathLike[str], *, metadata: Mapping[str, str] | None = None,
@@ -153,10 +162,12 @@ def save(tensors: Mapping[str, Any], uri: str | os.PathLike[str], *, metadata: M
         if stream is not None and torch is not None and torch.cuda.is_available():  # copies are made there
             on.enter_context(torch.cuda.stream(stream if isinstance(stream, torch.cuda.Stream) else
                                                torch.cuda.ExternalStream(_stream.number(stream))))
-        copy = _copier(tensors, torch) if snapshot else None
-        rows, keep, streams = _store.rows(
-            tensors.items() if copy is None else ((name, copy(value)) for name, value in tensors.items()))
-        streams = _store.settle(streams) if stream is None else dict.fromkeys(streams, _stream.number(stream))
+        rows, keep, streams = _store.rows((_snapshot(tensors, torch) if snapshot else tensors).items())
+        if stream is not None:
+            streams = dict.fromkeys(streams, _stream.number(stream))
+        elif len(streams) > 1 and torch is not None:
+            joined = _joined(streams, torch)  # kept until its event is recorded
+            streams = {str(joined.device): joined.cuda_stream}
     place, number = next(iter(streams.items()), ("cpu", None))
     core = _core.Save(context or _context.default(), os.fspath(uri), _context.header_lines(headers), rows, keep,
                       shard_bytes, pairs, shared == "alias", durable, digests is not None, place, number)

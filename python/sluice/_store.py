@@ -455,24 +455,23 @@ def _row(name: str, value: Any, streams: dict[str, int]) -> tuple[Any, ...]:
     return word, tuple(shape), place, address, array
 
 
-def _row_of_torch(name: str, tensor: Any, streams: dict[str, int]) -> tuple[Any, ...]:
-    """The same of torch, in few calls: there are thousands. The tensor is kept until nothing reads it any more."""
-    array = tensor.detach()
-    if not array.is_contiguous() or array.is_conj() or array.is_neg():
-        array = array.resolve_conj().resolve_neg().contiguous()
-    place = str(array.device)
-    if array.is_cuda and place not in streams:
-        streams[place] = sys.modules["torch"].cuda.current_stream(array.device).cuda_stream
-    return _word(array.dtype, name), tuple(array.shape), place, array.data_ptr(), array
-
-
 def rows(tensors: Iterable[tuple[str, Any]]) -> tuple[list[tuple[Any, ...]], list[Any], dict[str, int]]:
     """Rows (name, type, shape, place, address) of tensors, what keeps them, and streams with work on them, by place."""
     torch = sys.modules.get("torch")
     found, keep, streams = [], [], dict[str, int]()
+    words, places = dict[Any, str](), dict[Any, str]()  # of torch: there are thousands of tensors, of few types
     for name, value in tensors:
-        row = _row_of_torch if torch is not None and isinstance(value, torch.Tensor) else _row
-        word, shape, place, address, array = row(name, value, streams)
+        if torch is None or not isinstance(value, torch.Tensor):
+            word, shape, place, address, array = _row(name, value, streams)
+        else:
+            array = value.detach()
+            if not array.is_contiguous() or array.is_conj() or array.is_neg():
+                array = array.resolve_conj().resolve_neg().contiguous()
+            word = words.get(dtype := array.dtype) or words.setdefault(dtype, _word(dtype, name))
+            place = places.get(device := array.device) or places.setdefault(device, str(device))
+            if place not in streams and array.is_cuda:
+                streams[place] = torch.cuda.current_stream(device).cuda_stream
+            shape, address = tuple(array.shape), array.data_ptr()
         keep.append(array)
         found.append((name, word, shape, place, address))
     return found, keep, streams

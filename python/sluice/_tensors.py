@@ -9,12 +9,13 @@ import fnmatch
 import gc
 import importlib
 import importlib.util
+import itertools
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Sequence, overload
 
-from . import _blocks, _context, _core, _stream
+from . import _blocks, _context, _core, _slices, _stream
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -56,6 +57,9 @@ def _uncollected() -> Iterator[None]:
 
 class _Files:
     """Open files of tensors; entries: by name (index, type, shape, file, offset, bytes)."""
+
+    ranges: Mapping[str, _slices.Ranges] = {}  # of the tensors that are slices
+    together: frozenset[str] = frozenset()  # names that one load reads, for all ranks
 
     def __init__(self, files: Path | Sequence[Path], context: _context.Context | None, headers: Any) -> None:
         uris = [files] if isinstance(files, (str, os.PathLike)) else list(files)
@@ -155,8 +159,9 @@ class _Torch:
         if self.device.type != "cuda":
             return
         cuda = self.torch.cuda
-        free = cuda.mem_get_info(self.device)[0]
-        free += cuda.memory_reserved(self.device) - cuda.memory_allocated(self.device)
+        free = cuda.memory_reserved(self.device) - cuda.memory_allocated(self.device)
+        if size > free:  # of the allocator; the driver takes a millisecond to answer
+            free += cuda.mem_get_info(self.device)[0]
         if size > free:
             raise MemoryError(f"the tensors have {size} bytes, and {self.device} has {free} free")
 
@@ -262,6 +267,9 @@ def _batches(names: list[str], sizes: Mapping[str, int]) -> Iterator[list[str]]:
     yield batch
 
 
+@overload
+def load(files: Path | Sequence[Path], device: Mapping[int, Any], **options: Any) -> dict[int, dict[str, Any]]: ...
+@overload
 def load(
     files: Path | Sequence[Path],
     device: Any = "cpu",
@@ -272,9 +280,30 @@ def load(
     verify: Path | Mapping[str, str] | None = None,
     allocate: str = "blocks",
     framework: str | None = None,
+    slices: _slices.Slices = None,
+    even: bool = False,
+    rank: int | None = None,
+    ranks: int | None = None,
     headers: Mapping[str, str] | Sequence[str] | None = None,
     context: _context.Context | None = None,
-) -> dict[str, Any]:
+) -> dict[str, Any]: ...
+def load(  # type: ignore[misc]
+    files: Path | Sequence[Path],
+    device: Any = "cpu",
+    *,
+    stream: Any = None,
+    names: Names = None,
+    dtype: Any = None,
+    verify: Path | Mapping[str, str] | None = None,
+    allocate: str = "blocks",
+    framework: str | None = None,
+    slices: _slices.Slices = None,
+    even: bool = False,
+    rank: int | None = None,
+    ranks: int | None = None,
+    headers: Mapping[str, str] | Sequence[str] | None = None,
+    context: _context.Context | None = None,
+) -> Any:
     """Read tensors from safetensors, .npy or .npz files, or an index of files, and return them by name.
 
     files: a path or URI (file:, http:, https:, store:), or several. device: of torch, such as "cuda:0"; without
@@ -285,9 +314,14 @@ def load(
     in blocks of 20 MiB, of which each goes with its last tensor, and all others in memory of their own; or "torch",
     all in memory of their own. verify: digests by file name, or a file of them as of sha256sum; each
     file is read as a whole and checked. headers: of requests.
+    slices: for a model on several GPUs, the dimension that each tensor is divided along, by patterns of names as of
+    fnmatch; the first that matches counts, None or no match is the whole tensor. Rank r of n has the elements from
+    length * r // n to length * (r + 1) // n of it; even=True refuses lengths that n does not divide. device is a
+    mapping from each rank to its device, such as {0: "cuda:0", 1: "cuda:1"}; then the result is a dict for each
+    rank, and what several ranks need is read once. Or rank and ranks are given, for a process with one of them.
 
     Raises OSError for files that are damaged, or differ from their digest; KeyError for a name that is in no
-    file; MemoryError if the GPU has not so much memory, before anything is read.
+    file; ValueError for a slice that cannot be; MemoryError if the GPU has not so much memory, before anything is read.
 
     >>> import numpy
     >>> numpy.savez(path + ".npz", a=numpy.arange(3))
@@ -296,38 +330,54 @@ def load(
     """
     if allocate not in ("blocks", "torch"):
         raise ValueError(f"allocate is 'blocks' or 'torch', not {allocate!r}")
-    library = _library(device, framework)
+    of = _slices.Ranks(device, isinstance(device, Mapping), slices, even, rank, ranks)
+    libraries = [_library(where, framework) for where in of.given.values()]
+    if stream is not None and not of.one:
+        raise ValueError("stream= is for one device; a load for several ranks is awaited")
     for left in range(_ATTEMPTS)[::-1]:
         try:
             with _uncollected():
                 opened = _Files(files, context, headers)
-                tensors, loads = _load(opened, library, names, stream, verify, allocate == "blocks")
+                parts = list(zip(of.views(opened, opened.chosen(names)), libraries, strict=True))
+                tensors, loads = _load(parts, stream, opened.digests(verify), allocate == "blocks")
                 _finish(loads, stream is not None)
             break
         except OSError as error:  # a save has replaced the index, and removed the old files
             if not left or error.errno not in (errno.ENOENT, errno.ESTALE) or not str(files).endswith(".json"):
                 raise
     if dtype is not None:
-        library.convert(tensors, dtype, stream)
-    return tensors
+        for library, some in zip(libraries, tensors, strict=True):
+            library.convert(some, dtype, stream)
+    return tensors[0] if of.one else dict(zip(of.given, tensors, strict=True))
 
 
 def _load(
-    opened: _Files, library: _Torch | _Numpy, names: Names, stream: Any, verify: Any, blocks: bool
-) -> tuple[dict[str, Any], list[_core.Load]]:
-    """Start to read tensors, the first while memory for the next is allocated."""
-    chosen, digests = opened.chosen(names), opened.digests(verify)
-    library.check_room(sum(opened.entries[name][5] for name in chosen))
-    tensors: dict[str, Any] = {}
-    loads: list[_core.Load] = []
+    parts: Sequence[tuple[_Files, _Torch | _Numpy]], stream: Any, digests: Any, blocks: bool
+) -> tuple[list[dict[str, Any]], list[_core.Load]]:
+    """Start to read tensors for each part, the first while memory for the next is allocated."""
+    needs: dict[str, int] = {}
+    for files, library in parts:
+        where = str(getattr(library, "device", "cpu"))
+        needs[where] = needs.get(where, 0) + sum(entry[5] for entry in files.entries.values())
+        library.check_room(needs[where])
+    tensors: list[dict[str, Any]] = [{} for _ in parts]
     kept: list[Any] = []
-    for batch, owners in _allocate(opened, chosen, library, blocks):
-        tensors.update(batch)
-        kept += owners
-        if digests is None and batch:
-            loads.append(_start(opened, batch, owners, library, stream))
-    if digests is not None:
-        loads.append(_start(opened, tensors, kept, library, stream, digests))
+    loads: list[_core.Load] = []
+    batches = (_allocate(files, list(files.entries), library, blocks) for files, library in parts)
+    for some in itertools.zip_longest(*batches):
+        for (files, library), made, given in zip(parts, tensors, some, strict=True):
+            batch, owners = given or ({}, [])
+            made.update(batch)
+            kept += owners
+            alone = {name: tensor for name, tensor in batch.items() if name not in files.together}
+            if digests is None and alone:
+                loads.append(_start([(files, library, alone)], owners, stream))
+    rest = [
+        (files, library, {name: made[name] for name in (files.together if digests is None else made)})
+        for (files, library), made in zip(parts, tensors, strict=True)
+    ]
+    if digests is not None or any(batch for *_, batch in rest):
+        loads.append(_start(rest, kept, stream, digests))
     return tensors, loads
 
 
@@ -350,21 +400,30 @@ def load_array(file: Path, device: Any = "cpu", **options: Any) -> Any:
 
 
 def _start(
-    files: _Files, batch: Mapping[str, Any], owners: list[Any], library: _Torch | _Numpy, stream: Any, digests: Any = None
+    parts: Sequence[tuple[_Files, _Torch | _Numpy, Mapping[str, Any]]], owners: list[Any], stream: Any, digests: Any = None
 ) -> _core.Load:
-    """Start to read a batch; the owners have its memory, which they keep until it is read."""
-    wants = [(files.entries[name][0], None, library.place(tensor)) for name, tensor in batch.items()]
+    """Start to read batches; the owners have their memory, which they keep until it is read."""
+    wants = [
+        (files.entries[name][0], files.ranges.get(name), library.place(tensor))
+        for files, library, batch in parts
+        for name, tensor in batch.items()
+    ]
+    files, library, _ = parts[0]
     return _core.Load(files.core, wants, owners, library.stream(owners, stream), digests)
 
 
 def load_into(
-    tensors: Mapping[str, Any],
+    tensors: Mapping[str, Any] | Mapping[int, Mapping[str, Any]],
     files: Path | Sequence[Path],
     *,
     strict: bool = True,
     tied: bool = False,
     stream: Any = None,
     verify: Path | Mapping[str, str] | None = None,
+    slices: _slices.Slices = None,
+    even: bool = False,
+    rank: int | None = None,
+    ranks: int | None = None,
     headers: Mapping[str, str] | Sequence[str] | None = None,
     context: _context.Context | None = None,
 ) -> list[str]:
@@ -373,7 +432,7 @@ def load_into(
     Each destination is a tensor of torch, or an array or buffer, with as many bytes as the tensor in the file;
     types and shapes of torch's and numpy's are compared. strict: a name that is on one side only raises KeyError.
     tied: a name that is in no file is not missed if its tensor of torch, or array, is the memory of one that is read.
-    The rest is as for load().
+    For several ranks tensors is a mapping from each rank to its tensors. The rest is as for load().
 
     >>> import numpy
     >>> numpy.savez(path + ".npz", a=numpy.arange(3))
@@ -381,19 +440,33 @@ def load_into(
     >>> sluice.load_into({"a": array}, path + ".npz"), array
     (['a'], array([0, 1, 2]))
     """
+    by_rank = bool(tensors) and not any(isinstance(key, str) for key in tensors)
+    of = _slices.Ranks(tensors, by_rank, slices, even, rank, ranks)
+    if stream is not None and not of.one:
+        raise ValueError("stream= is for one device; a load for several ranks is awaited")
     opened = _Files(files, context, headers)
-    names = [name for name in opened.entries if name in tensors]
-    odd = sorted(set(opened.entries) ^ set(tensors)) if strict else []
+    known = [name for name in opened.entries if strict or any(name in some for some in of.given.values())]
+    wants, names, number = [], set(), None if stream is None else 0
+    for view, some in zip(of.views(opened, known), of.given.values(), strict=True):
+        for name in _match(some, view.entries, strict, tied):
+            names.add(name)
+            wants.append((view.entries[name][0], view.ranges.get(name), some[name]))
+            number = None if number is None else max(number, _stream.find(some[name], stream))
+    _finish([_core.Load(opened.core, wants, None, number, opened.digests(verify))], stream is not None)
+    return [name for name in opened.entries if name in names]
+
+
+def _match(tensors: Mapping[str, Any], entries: Mapping[str, Any], strict: bool, tied: bool) -> list[str]:
+    """The names on both sides, if the tensors are alike."""
+    names = [name for name in entries if name in tensors]
+    odd = sorted(set(entries) ^ set(tensors)) if strict else []
     if odd and tied:
         places = {_memory_of(tensors[name]) for name in names}
         odd = [name for name in odd if name not in tensors or _memory_of(tensors[name]) not in places]
     if odd:
         raise KeyError(f"{len(odd)} names are not both in the files and among the tensors: {', '.join(odd[:5])}")
     for name in names:
-        _check_alike(name, tensors[name], opened.entries[name])
-    wants = [(opened.entries[name][0], None, tensors[name]) for name in names]
-    number = None if stream is None else max((_stream.find(tensors[name], stream) for name in names), default=0)
-    _finish([_core.Load(opened.core, wants, None, number, opened.digests(verify))], stream is not None)
+        _check_alike(name, tensors[name], entries[name])
     return names
 
 
@@ -533,9 +606,9 @@ class safe_open:
     def get_tensors(self) -> dict[str, Any]:
         """Read all tensors, and return them by name."""
         with _uncollected():
-            tensors, loads = _load(self._opened(), self._library, None, None, None, False)
+            tensors, loads = _load([(self._opened(), self._library)], None, None, False)
             _finish(loads, False)
-        return tensors
+        return tensors[0]
 
     def get_slice(self, name: str) -> _Slice:
         """Return an object that reads a part of a tensor when it is indexed."""

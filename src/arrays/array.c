@@ -182,23 +182,35 @@ static int array_open_file(struct sl_array *array, const struct sl_uri *uri,
 	               : sl_fail(-ESTALE, "'%s' was replaced while it was opened", array->path);
 }
 
-static int array_open_remote(struct sl_array *array, const struct sl_uri *uri,
-                             const struct sluice_open_options *options)
+/* Returns the backend for a remote file with datasets, and its options. */
+static const struct sl_backend_ops *array_inner_ops(const struct sl_uri *uri,
+                                                    const struct sluice_open_options *options,
+                                                    struct sluice_open_options *plain)
 {
 	const struct sl_scheme *scheme = sl_schemes;
-	struct sluice_open_options plain = *options;
-	int rc;
 
 	while (strcmp(scheme->scheme, uri->scheme))
 		scheme++;
-	plain.dataset = NULL;
-	plain.first_bytes = SL_MAX(plain.first_bytes, SL_H5_BLOCKS_FIRST);
-	rc = scheme->ops->open(array->core, uri, &plain, &array->inner);
+	*plain = *options;
+	plain->dataset = NULL;
+	plain->first_bytes = SL_MAX(plain->first_bytes, SL_H5_BLOCKS_FIRST);
+	return scheme->ops;
+}
+
+static int array_open_remote(struct sl_array *array, const struct sl_uri *uri,
+                             const struct sluice_open_options *options)
+{
+	struct sluice_open_options plain;
+	const struct sl_backend_ops *ops = array_inner_ops(uri, options, &plain);
+	int rc = 0;
+
+	if (!array->inner)
+		rc = ops->open(array->core, uri, &plain, &array->inner);
 	if (!rc)
 		rc = sl_h5_blocks_new(array->inner, uri->path, &array->blocks);
 	if (rc)
 		return rc;
-	rc = sl_context_get_opens(sl_context_of(array->core), &array->looks);
+	rc = sl_context_get_looks(sl_context_of(array->core), &array->looks);
 	if (rc)
 		return rc;
 	array->inner_limits = array->blocks->limits;
@@ -208,7 +220,7 @@ static int array_open_remote(struct sl_array *array, const struct sl_uri *uri,
 
 static int array_open_part(struct sl_core *core, const struct sl_uri *uri,
                            const struct sluice_open_options *options, const struct sl_array *whole,
-                           struct sl_array **out);
+                           struct sl_opening *opening, struct sl_array **out);
 
 /* Opens the source of a part in a folder. Returns 0, also if it is missing, or -errno with a
  * sentence. */
@@ -225,7 +237,7 @@ static int source_open_in(struct sl_array *array, const struct sluice_open_optio
 	uri.path = strcmp(part->file, ".")
 	                   ? sl_format("%.*s%s", (int)folder_bytes, folder, part->file)
 	                   : strdup(array->path);
-	rc = uri.path ? array_open_part(array->core, &uri, &its, array, &array->sources[i])
+	rc = uri.path ? array_open_part(array->core, &uri, &its, array, NULL, &array->sources[i])
 	              : sl_fail(-ENOMEM, "no memory");
 	free(uri.path);
 	if (!rc || rc == -ENOENT)
@@ -281,16 +293,21 @@ static int source_check(const struct sl_array *array, const struct sl_array *who
 	                      array->path, of->name);
 }
 
-/* whole: NULL, or the virtual dataset above this source. No other thread knows the array. */
+/* whole: NULL, or the virtual dataset above this source. opening: NULL, or has opened the file. No
+ * other thread knows the array. */
 static int array_open_part(struct sl_core *core, const struct sl_uri *uri,
                            const struct sluice_open_options *options, const struct sl_array *whole,
-                           struct sl_array **out) SL_UNCHECKED
+                           struct sl_opening *opening, struct sl_array **out) SL_UNCHECKED
 {
 	struct sl_array *array = calloc(1, sizeof(*array));
 	int rc;
 
 	if (!array)
 		return sl_fail(-ENOMEM, "no memory");
+	if (opening) {
+		array->inner = opening->backend;
+		opening->backend = NULL;
+	}
 	array->base.ops = &sl_array_ops;
 	array->core = core;
 	array->step.run = sl_array_step;
@@ -299,9 +316,13 @@ static int array_open_part(struct sl_core *core, const struct sl_uri *uri,
 	sl_mutex_init(&array->h5.mutex);
 	rc = strcmp(uri->scheme, "file") ? array_open_remote(array, uri, options)
 	                                 : array_open_file(array, uri, options);
+	if (!rc && opening)
+		array->blocks->too = &opening->cancelled;
 	if (!rc)
 		rc = sl_array_look(array, options->dataset, &array->h5.reader, &array->h5.of,
 		                   &array->h5.state);
+	if (array->blocks)
+		array->blocks->too = NULL;
 	if (!rc && whole)
 		rc = source_check(array, whole);
 	if (!rc && array->h5.of.layout == SL_H5_VIRTUAL)
@@ -334,15 +355,33 @@ static int array_open_part(struct sl_core *core, const struct sl_uri *uri,
 	return 0;
 }
 
-static int array_open(struct sl_core *core, const struct sl_uri *uri,
-                      const struct sluice_open_options *options, struct sl_backend **out)
+static int array_open_in(struct sl_core *core, const struct sl_uri *uri,
+                         const struct sluice_open_options *options, struct sl_opening *opening,
+                         struct sl_backend **out)
 {
 	struct sl_array *array;
-	int rc = array_open_part(core, uri, options, NULL, &array);
+	int rc = array_open_part(core, uri, options, NULL, opening, &array);
 
 	if (!rc)
 		*out = &array->base;
 	return rc;
+}
+
+static int array_open(struct sl_core *core, const struct sl_uri *uri,
+                      const struct sluice_open_options *options, struct sl_backend **out)
+{
+	return array_open_in(core, uri, options, NULL, out);
+}
+
+/* Begins to open the file of a dataset; open_in() goes on. */
+static int array_open_start(struct sl_core *core, const struct sl_uri *uri,
+                            const struct sluice_open_options *options, struct sl_opening *opening)
+{
+	struct sluice_open_options plain;
+
+	opening->ops = array_inner_ops(uri, options, &plain);
+	return opening->ops->open_start ? opening->ops->open_start(core, uri, &plain, opening)
+	                                : -EAGAIN;
 }
 
 static void array_limits(struct sl_backend *backend, struct sl_limits *out)
@@ -436,6 +475,8 @@ static int array_commit(struct sl_backend *backend)
 
 const struct sl_backend_ops sl_array_ops = {
 	.open = array_open,
+	.open_start = array_open_start,
+	.open_in = array_open_in,
 	.limits = array_limits,
 	.identity = array_identity,
 	.size = array_size,

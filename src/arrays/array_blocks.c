@@ -89,6 +89,7 @@ static struct run *run_new(struct sl_h5_blocks *blocks, const struct page_range 
 	piece->offset = range->from;
 	piece->length = end - range->from;
 	piece->urgent = true;
+	piece->too = blocks->too;
 	piece->done = run_done;
 	/* Only the owner of a piece looks at it. */
 	piece->op = (struct sluice_op *)run;

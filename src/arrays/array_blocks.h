@@ -43,6 +43,8 @@ struct sl_h5_blocks {
 	uint64_t run, run_from, run_end; /* the last fetch: bytes, and where it lies */
 	struct sl_hints hints;
 
+	const _Atomic bool *too; /* of the opening that they are for; or NULL */
+
 	struct sl_mutex mutex;
 	struct {
 		struct sl_list runs;      /* being fetched */

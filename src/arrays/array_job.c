@@ -6,7 +6,7 @@
  * that wait go on.
  *
  * Threads: one takes the steps of all jobs of an array, for lookups have a lock: of core->waiting,
- * or, as servers are asked with keys that a task there may have to fetch, of the pool of opens.
+ * or, as servers are asked with keys that a task there may have to fetch, of the pool of looks.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -21,7 +21,7 @@
 enum {
 	MOST_FILES = 4,     /* at a time, of others than small objects */
 	MOST_THREADS = 256, /* with small objects */
-	LEAST_THREADS = 64,
+	LEAST_THREADS = 128,
 	EACH_CORE = 16,
 	SMALL = 8 << 20,    /* bytes: such an object comes with the opening, or is a single PUT */
 	MEMORY = 128 << 20, /* bytes of all small objects in work, at most, */
@@ -216,13 +216,14 @@ void cli_jobs_push(struct cli_jobs *jobs, const char *source, const char *target
 
 /*
  * Each small file has the memory of another again, whichever thread had it, and in huge pages: to
- * fault small ones in for each file is a quarter of the time. They follow the first block.
+ * fault small ones in for each file is a quarter of the time. They follow the first block. With a
+ * single arena threads of many cores would wait for each other.
  */
 static void jobs_keep_memory(const struct cli_jobs *jobs)
 {
 	char *memory;
 
-	mallopt(M_ARENA_MAX, 1);
+	mallopt(M_ARENA_MAX, (int)SL_MAX(sl_cores() / 2, 2));
 	mallopt(M_MMAP_THRESHOLD, MOST_MMAP);
 	mallopt(M_TRIM_THRESHOLD, (int)(2 * jobs->memory));
 	mallopt(M_TOP_PAD, (int)jobs->memory);

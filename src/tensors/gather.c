@@ -52,14 +52,6 @@ struct gather {
 
 /* --------------------------------------------------------------------------------------- groups */
 
-/* Returns true if both are columns of the same rows, and `item` begins in the first of them. */
-static bool group_has(const struct gather_group *group, const struct sl_tensor_item *first,
-                      const struct sl_tensor_item *item)
-{
-	return item->tensor == first->tensor && item->stride == first->stride &&
-	       item->runs == first->runs && item->begin + item->run - group->begin <= group->stride;
-}
-
 static int gather_find_groups(struct gather *gather)
 {
 	struct sl_tensor_item *const *order = gather->plan->order;
@@ -76,7 +68,7 @@ static int gather_find_groups(struct gather *gather)
 		if (gather->targets[i].device >= 0 && gather->device < 0)
 			gather->device = gather->targets[i].device;
 		if (!group || i != group->first + group->count ||
-		    !group_has(group, order[group->first], item)) {
+		    !sl_tensor_item_beside(order[group->first], item)) {
 			group = &gather->groups[gather->count++];
 			*group = (struct gather_group){
 				i, 0, item->begin, 0, item->stride / 8, item->runs};

@@ -12,7 +12,7 @@
 #include "tensors/tensors.h"
 
 #define OFFSET_ALIGN ((uint64_t)256)
-/* Of narrow columns: shorter runs, in rows not longer, or not longer than two runs. */
+/* Of narrow columns: shorter runs. */
 #define NARROW ((uint64_t)16 << 10)
 /* Bits of longer tensors are not counted in 64 bits. */
 #define BYTES_MOST (UINT64_MAX / 16)
@@ -37,16 +37,27 @@ bool sl_tensor_item_same(const struct sl_tensor_item *a, const struct sl_tensor_
 	return !item_compare(a, b);
 }
 
-bool sl_tensor_item_narrow(const struct sl_tensor_item *item)
+/* Returns true if all runs of the item have the same distance. */
+static bool item_has_rows(const struct sl_tensor_item *item)
 {
-	uint64_t row = item->stride / 8;
-
-	if (item->runs < 2 || item->run >= NARROW || row > SL_MAX(NARROW, 2 * item->run))
-		return false;
 	for (unsigned i = 1; i < item->outer; i++)
 		if (item->shape[i] != item->tensor->shape[i])
 			return false;
-	return true;
+	return item->runs > 1;
+}
+
+bool sl_tensor_item_narrow(const struct sl_tensor_item *item, uint64_t row)
+{
+	return item->run < NARROW && item->stride / 8 <= SL_MAX(row, 2 * item->run) &&
+	       item_has_rows(item);
+}
+
+bool sl_tensor_item_beside(const struct sl_tensor_item *first, const struct sl_tensor_item *item)
+{
+	return item->tensor == first->tensor && item->stride == first->stride &&
+	       item->runs == first->runs &&
+	       item->begin + item->run - first->begin <= first->stride / 8 &&
+	       item_has_rows(first) && item_has_rows(item);
 }
 
 void sl_tensor_item_extents(const struct sl_tensor_item *item, char *to, struct sluice_extent *out)
@@ -147,6 +158,46 @@ static int item_set(struct sl_tensor_item *item, const struct sluice_tensors *te
 	return rc;
 }
 
+/* --------------------------------------------------------------------------------------- ranks */
+
+int sluice_tensors_slice(const sluice_tensors *tensors, size_t index, int dimension, uint32_t rank,
+                         uint32_t ranks, int even, struct sluice_tensor_range *ranges)
+{
+	const struct sl_tensor *t;
+	uint64_t n, each, rest;
+	int64_t at;
+	int rc;
+
+	if (!tensors || !ranges)
+		return sl_fail(-EINVAL, "sluice_tensors_slice: NULL");
+	rc = sl_context_check(tensors->ctx);
+	if (rc)
+		return rc;
+	if (rank >= ranks || index >= tensors->count)
+		return sl_fail(-EINVAL,
+		               "there is no rank %" PRIu32 " of %" PRIu32
+		               ", or no tensor %zu of %zu",
+		               rank, ranks, index, tensors->count);
+	t = &tensors->tensors[index];
+	at = dimension < 0 ? (int64_t)t->rank + dimension : dimension;
+	if (at < 0 || at >= (int64_t)t->rank)
+		return sl_fail(-EINVAL, "tensor '%s' has %u dimensions, and no number %d", t->name,
+		               t->rank, dimension);
+	n = t->shape[at];
+	each = n / ranks;
+	rest = n % ranks;
+	if (even && rest)
+		return sl_fail(-EINVAL,
+		               "tensor '%s': dimension %d has %" PRIu64 " elements, which %" PRIu32
+		               " ranks do not divide",
+		               t->name, dimension, n, ranks);
+	for (unsigned i = 0; i < t->rank; i++)
+		ranges[i] = (struct sluice_tensor_range){0, t->shape[i]};
+	ranges[at].start = each * rank + rest * rank / ranks;
+	ranges[at].stop = each * (rank + 1) + rest * (rank + 1) / ranks;
+	return 0;
+}
+
 /* ---------------------------------------------------------------------------------------- plan */
 
 static int item_compare_order(const void *first, const void *second)
@@ -169,7 +220,7 @@ static int plan_lay_out(struct sluice_tensor_plan *plan)
 	for (size_t i = 0; i < plan->count; i++) {
 		struct sl_tensor_item *item = plan->order[i];
 
-		runs += sl_tensor_item_narrow(item) ? 0 : item->runs;
+		runs += sl_tensor_item_narrow(item, SL_TENSOR_ROW) ? 0 : item->runs;
 		if (runs > SL_TENSOR_RUNS_MOST)
 			return sl_fail(-E2BIG,
 			               "a plan has at most %" PRIu64

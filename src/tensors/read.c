@@ -71,6 +71,13 @@ static void load_note(struct sluice_tensor_load *load, int error)
 
 /* -------------------------------------------------------------------------------------- copies */
 
+/* Lets a device copy from another directly, where that is possible; -1: the host. */
+static void load_reach(int device, int other)
+{
+	if (device >= 0 && other >= 0)
+		sl_device_reach(sl_device_find(device), sl_device_find(other));
+}
+
 /* Copies a stretch, in streams of the load, to other devices that want it. Waits for the copies. */
 static int load_copy_stretch(struct sluice_tensor_load *load, size_t stretch)
 {
@@ -81,14 +88,15 @@ static int load_copy_stretch(struct sluice_tensor_load *load, size_t stretch)
 		const struct sl_tensor_target *from = &targets[targets[i].source];
 		int device = targets[i].device < 0 ? from->device : targets[i].device;
 
-		if (targets[i].source == i || targets[i].gathered || from->stretch != stretch)
+		if (targets[i].source == i || targets[i].gathered || targets[i].fanned ||
+		    from->stretch != stretch || targets[i].to == from->to)
 			continue;
 		if (atomic_load(&load->stop))
 			rc = sl_fail(-ECANCELED, "the load was cancelled");
 		if (!rc && !load->streams[device])
 			rc = sluice_stream_new(device, &load->streams[device]);
 		if (!rc)
-			sl_device_reach(device, from->device);
+			load_reach(device, from->device);
 		if (!rc)
 			rc = sluice_copy_on(targets[i].to, from->to, load->plan->order[i]->bytes,
 			                    load->streams[device]);
@@ -192,6 +200,17 @@ static void *load_run(void *argument)
 
 /* --------------------------------------------------------------------------------------- start */
 
+/* Has the further memory of a stretch copied, and not read into. */
+static void load_narrow(struct sluice_tensor_load *load, size_t stretch)
+{
+	struct sl_tensor_target *targets = load->stretches.targets;
+
+	for (size_t i = 0; i < load->plan->count; i++)
+		if (targets[targets[i].source].stretch == stretch)
+			targets[i].fanned = false;
+	load->stretches.copied = true;
+}
+
 /* Starts the operations. If not the first of them is refused, the load has the error. */
 static int load_submit(struct sluice_tensor_load *load,
                        const struct sluice_tensor_read_options *options)
@@ -209,10 +228,21 @@ static int load_submit(struct sluice_tensor_load *load,
 		r.on = options->on;
 		r.stream = options->stream;
 		r.queue = load->queue;
+		r.also = stretch->also;
+		r.also_count = stretch->further;
 		rc = sluice_submit(load->plan->tensors->files[stretch->file].file, &r,
 		                   &load->ops[load->started]);
+		/* Of a blob in memory of a device. */
+		if (rc == -ENOTSUP && r.also_count) {
+			load_narrow(load, load->started);
+			r.also_count = 0;
+			rc = sluice_submit(load->plan->tensors->files[stretch->file].file, &r,
+			                   &load->ops[load->started]);
+		}
 		free(stretch->extents);
+		free(stretch->also);
 		stretch->extents = NULL;
+		stretch->also = NULL;
 	}
 	if (!load->started)
 		return rc;

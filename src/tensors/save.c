@@ -152,7 +152,7 @@ static int save_into_folder(struct sluice_tensor_save *save)
 {
 	struct sl_save_folder folder = {
 		.ctx = save->ctx, .options = &save->open_options, .plan = &save->plan};
-	bool in_index = false;
+	bool commits, stay;
 	char *message;
 	int rc = sl_save_folder_open(&folder, save->durable);
 
@@ -160,12 +160,14 @@ static int save_into_folder(struct sluice_tensor_save *save)
 		rc = save_write_files(save);
 	if (!rc && atomic_load(&save->stop))
 		rc = sl_fail(-ECANCELED, "the save was cancelled");
+	commits = !rc;
 	if (!rc)
-		rc = sl_save_folder_commit(&folder, save->durable, &in_index);
+		rc = sl_save_folder_commit(&folder, save->durable);
 	message = rc ? strdup(sluice_last_message()) : NULL;
 	if (!rc)
 		sl_save_folder_sweep(&folder);
-	for (size_t i = 0; rc && !in_index && i < save->plan.file_count; i++)
+	stay = !rc || (commits && sl_save_folder_in_index(&folder));
+	for (size_t i = 0; !stay && i < save->plan.file_count; i++)
 		if (save->plan.files[i].made)
 			sluice_remove(save->ctx, save->plan.files[i].uri, &save->open_options,
 			              NULL);

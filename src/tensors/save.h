@@ -90,11 +90,13 @@ struct sl_save_folder {
 };
 /* Makes the folder, takes the lock of the save, and reads the index that is there. */
 int sl_save_folder_open(struct sl_save_folder *folder, bool durable);
+/* Replaces the index. */
+int sl_save_folder_commit(const struct sl_save_folder *folder, bool durable);
 /*
- * Replaces the index. After an error *in_index is whether files of the save may be in it all the
- * same: a server's answer was lost, or the folder cannot be synced.
+ * Returns whether the index has files of this save, or cannot be read. After an error it may: a
+ * server's answer was lost, or the folder cannot be synced.
  */
-int sl_save_folder_commit(struct sl_save_folder *folder, bool durable, bool *in_index);
+bool sl_save_folder_in_index(const struct sl_save_folder *folder);
 /* Removes files in the old index, and files of dead saves. The next save meets errors again. */
 void sl_save_folder_sweep(struct sl_save_folder *folder);
 void sl_save_folder_close(struct sl_save_folder *folder);

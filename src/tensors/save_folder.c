@@ -251,8 +251,7 @@ int sl_save_folder_open(struct sl_save_folder *folder, bool durable)
 	return rc ? rc : folder_read_index(folder, &folder->old);
 }
 
-/* Whether the index has files of this save, or cannot be read. */
-static bool folder_is_in_index(const struct sl_save_folder *folder)
+bool sl_save_folder_in_index(const struct sl_save_folder *folder)
 {
 	struct sl_tensor_index index = {0};
 	bool found =
@@ -262,7 +261,7 @@ static bool folder_is_in_index(const struct sl_save_folder *folder)
 	return found;
 }
 
-static int folder_write_index(const struct sl_save_folder *folder, bool durable)
+int sl_save_folder_commit(const struct sl_save_folder *folder, bool durable)
 {
 	struct sluice_open_options o = *folder->options;
 	const struct sl_save_plan *plan = folder->plan;
@@ -294,20 +293,6 @@ static int folder_write_index(const struct sl_save_folder *folder, bool durable)
 		sluice_discard(file);
 	if (rc && plan->path)
 		folder_remove(folder, part);
-	return rc;
-}
-
-int sl_save_folder_commit(struct sl_save_folder *folder, bool durable, bool *in_index)
-{
-	int rc = folder_write_index(folder, durable);
-	char *message;
-
-	if (!rc)
-		return 0;
-	message = strdup(sluice_last_message());
-	*in_index = folder_is_in_index(folder);
-	rc = sl_fail_with(rc, message);
-	free(message);
 	return rc;
 }
 

@@ -150,24 +150,29 @@ static int stream_run(struct save_stream *s)
 	return rc;
 }
 
-/* Ends the operations in flight, after an error soon. Returns rc, or the first error of a write. */
+/* Waits for the writes in flight; after an error ends all operations. Returns rc, or the first
+ * error of a write. */
 static int stream_end(struct save_stream *s, int rc)
 {
-	for (uint64_t i = 0; i < BUFFERS; i++) {
+	char *message;
+
+	for (uint64_t i = 0; !rc && i < BUFFERS; i++) {
 		struct save_turn *turn = &s->turns[(s->begun + i) % BUFFERS];
 
-		if (!rc && turn->write)
-			rc = stream_finish(s, &turn->write, turn->n);
-		for (int k = 0; k < 2; k++) {
-			sluice_op *op = k ? turn->write : turn->read;
+		rc = turn->write ? stream_finish(s, &turn->write, turn->n) : 0;
+	}
+	message = rc ? strdup(sluice_last_message()) : NULL;
+	for (unsigned i = 0; rc && i < 2 * BUFFERS; i++) {
+		sluice_op *op = i % 2 ? s->turns[i / 2].write : s->turns[i / 2].read;
 
-			if (op) {
-				sluice_cancel(op);
-				sluice_wait(op, -1);
-				sluice_op_free(op);
-			}
+		if (op) {
+			sluice_cancel(op);
+			sluice_wait(op, -1);
+			sluice_op_free(op);
 		}
 	}
+	rc = sl_fail_with(rc, message);
+	free(message);
 	return rc;
 }
 

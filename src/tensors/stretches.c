@@ -18,6 +18,12 @@
  * them. */
 #define GATHERED_LEAST 32768
 
+/* Longer rows of a local file are not read for narrow columns in a device. */
+#define NEAR_ROW ((uint64_t)64 << 10)
+/* Of several slices of the same rows that are gathered: shorter runs, in rows not longer. */
+#define SHARED_RUN ((uint64_t)64 << 10)
+#define SHARED_ROW ((uint64_t)1 << 20)
+
 struct stretches_maker {
 	const struct sluice_tensor_plan *plan;
 	const struct sluice_tensor_memory *memory;
@@ -39,15 +45,66 @@ static int stretches_device(struct stretches_maker *maker, const void *memory)
 	return maker->device;
 }
 
-/* Returns whether narrow columns are gathered. */
-static bool stretches_gather(const struct sluice_tensor_plan *plan,
-                             enum sl_tensor_stretches_kind kind)
+/* Returns whether the item is columns that are gathered where they are many. */
+static bool stretches_narrow(const struct stretches_maker *maker, size_t i)
 {
+	const struct sl_tensor_item *item = maker->plan->order[i];
+	const struct sluice_file *file = maker->plan->tensors->files[item->tensor->file].file;
+	/* Backends of servers plan the pieces. */
+	bool near = maker->out->targets[i].device >= 0 && file && !sl_file_backend(file)->ops->cut;
+
+	return sl_tensor_item_narrow(item, near ? NEAR_ROW : SL_TENSOR_ROW);
+}
+
+/* Finds the device of each item. Returns whether narrow columns are gathered. */
+static bool stretches_find_devices(struct stretches_maker *maker,
+                                   enum sl_tensor_stretches_kind kind)
+{
+	struct sl_tensor_item *const *order = maker->plan->order;
 	uint64_t runs = 0;
 
-	for (size_t i = 0; kind == SL_PARTS_COPIED && i < plan->count; i++)
-		runs += sl_tensor_item_narrow(plan->order[i]) ? plan->order[i]->runs : 0;
-	return runs >= GATHERED_LEAST;
+	for (size_t i = 0; i < maker->plan->count; i++) {
+		struct sl_tensor_target *target = &maker->out->targets[i];
+
+		*target = (struct sl_tensor_target){
+			.to = order[i]->to,
+			.device = NOWHERE,
+			.source = i,
+			.stretch = SIZE_MAX,
+		};
+		if (!order[i]->runs)
+			continue;
+		if (!target->to)
+			target->to = (char *)maker->memory->data + order[i]->memory_offset;
+		target->device = kind == SL_PARTS_BY_FILE ? 0 : stretches_device(maker, target->to);
+		runs += stretches_narrow(maker, i) ? order[i]->runs : 0;
+	}
+	return kind == SL_PARTS_COPIED && runs >= GATHERED_LEAST;
+}
+
+/*
+ * Returns the end of the items from `first` on that are slices of the same rows, such as those of
+ * several ranks. *gathered: whether they are; not a single slice, long runs, or less bytes in them
+ * than between.
+ */
+static size_t stretches_rows_end(const struct sluice_tensor_plan *plan, size_t first,
+                                 bool *gathered)
+{
+	const struct sl_tensor_item *item = plan->order[first], *before = item;
+	uint64_t bytes = item->run, most = item->run, end = item->begin + item->run;
+	size_t i = first + 1;
+
+	for (; i < plan->count && sl_tensor_item_beside(item, plan->order[i]); i++) {
+		const struct sl_tensor_item *next = plan->order[i];
+
+		bytes += sl_tensor_item_same(before, next) ? 0 : next->run;
+		most = SL_MAX(most, next->run);
+		end = SL_MAX(end, next->begin + next->run);
+		before = next;
+	}
+	*gathered = bytes > item->run && bytes >= (end - item->begin) / 2 && most < SHARED_RUN &&
+	            item->stride / 8 <= SHARED_ROW;
+	return i;
 }
 
 /* Finds the device of each item, and its source. */
@@ -56,21 +113,21 @@ static void stretches_find_targets(struct stretches_maker *maker,
 {
 	struct sl_tensor_item *const *order = maker->plan->order;
 	struct sl_tensor_target *targets = maker->out->targets;
-	bool gather = stretches_gather(maker->plan, kind);
-	size_t source = 0;
+	bool gather = stretches_find_devices(maker, kind), shared = false;
+	size_t source = 0, end = 0;
 
 	for (size_t i = 0; i < maker->plan->count; i++) {
 		struct sl_tensor_target *target = &targets[i];
 
-		*target = (struct sl_tensor_target){order[i]->to, NOWHERE, i, SIZE_MAX, false};
 		if (!order[i]->runs)
 			continue;
-		if (!target->to)
-			target->to = (char *)maker->memory->data + order[i]->memory_offset;
-		target->device = kind == SL_PARTS_BY_FILE ? 0 : stretches_device(maker, target->to);
 		if (!sl_tensor_item_same(order[i], order[source]))
 			source = i;
-		target->gathered = gather && sl_tensor_item_narrow(order[i]);
+		if (i >= end)
+			end = stretches_rows_end(maker->plan, i, &shared);
+		target->gathered = source == i ? (kind == SL_PARTS_COPIED && shared) ||
+		                                         (gather && stretches_narrow(maker, i))
+		                               : targets[source].gathered;
 		if (target->gathered) {
 			target->source = source;
 			maker->out->gathered += source == i ? order[i]->bytes : 0;
@@ -78,9 +135,9 @@ static void stretches_find_targets(struct stretches_maker *maker,
 		}
 		if (source == i)
 			continue;
-		if (kind == SL_PARTS_COPIED && target->device != targets[source].device)
+		/* A second copy on the host is read: many threads read, and one would copy. */
+		if (kind == SL_PARTS_COPIED && (target->device >= 0 || targets[source].device >= 0))
 			target->source = source;
-		maker->out->copied |= target->source != i;
 	}
 }
 
@@ -103,6 +160,14 @@ static bool stretches_in_one(struct stretches_maker *maker, const void *a, const
 	       (uintptr_t)b - maker->allocation.start < maker->allocation.length;
 }
 
+static bool stretch_is_sorted(const struct sl_tensor_stretch *stretch)
+{
+	for (size_t i = 1; i < stretch->count; i++)
+		if (stretch->extents[i - 1].offset > stretch->extents[i].offset)
+			return false;
+	return true;
+}
+
 /*
  * Puts the extents of a stretch in the order of the file, and joins those that follow each other.
  * No driver copies across the border of two allocations.
@@ -111,11 +176,8 @@ static void stretch_merge(struct stretches_maker *maker, struct sl_tensor_stretc
 {
 	struct sluice_extent *v = stretch->extents;
 	size_t last = 0;
-	bool sorted = true;
 
-	for (size_t i = 1; i < stretch->count && sorted; i++)
-		sorted = v[i - 1].offset <= v[i].offset;
-	if (!sorted)
+	if (!stretch_is_sorted(stretch))
 		qsort(v, stretch->count, sizeof(*v), stretch_compare);
 	for (size_t i = 1; i < stretch->count; i++) {
 		if (v[last].offset + v[last].length == v[i].offset &&
@@ -135,6 +197,64 @@ static bool stretch_has(const struct stretches_maker *maker, size_t first, size_
 
 	return targets[i].source == i && !targets[i].gathered &&
 	       targets[i].device == targets[first].device;
+}
+
+/*
+ * Finds a row of `also` for each further device that wants slices of the stretch; a slice that such
+ * a device wants again is copied. Returns the number of rows; row: of each device, counted from 1.
+ */
+static unsigned stretch_find_rows(struct stretches_maker *maker, size_t stretch, size_t first,
+                                  size_t end, unsigned row[SL_DEVICES_MOST])
+{
+	struct sl_tensor_target *targets = maker->out->targets;
+	size_t last[SL_DEVICES_MOST];
+	unsigned count = 0;
+
+	for (size_t i = first; i < end; i++) {
+		size_t source = targets[i].source;
+		int device = targets[i].device;
+
+		if (source == i || targets[i].gathered || device < 0 ||
+		    targets[source].stretch != stretch || targets[i].to == targets[source].to)
+			continue;
+		if (row[device] && last[device] == source)
+			continue;
+		row[device] = row[device] ? row[device] : ++count;
+		last[device] = source;
+		targets[i].fanned = true;
+	}
+	return count;
+}
+
+/* Makes `also` for items from `first` to `end`, whose runs are the extents, in their order. Without
+ * memory for it the slices are copied. */
+static void stretch_fan(struct stretches_maker *maker, size_t first, size_t end,
+                        struct sl_tensor_stretch *stretch)
+{
+	struct sl_tensor_target *targets = maker->out->targets;
+	unsigned row[SL_DEVICES_MOST] = {0};
+	size_t number = maker->out->count, run = 0, begin = 0;
+
+	if (stretch->device < 0 || !stretch_is_sorted(stretch))
+		return;
+	stretch->further = stretch_find_rows(maker, number, first, end, row);
+	if (!stretch->further)
+		return;
+	stretch->also = calloc(stretch->count, stretch->further * sizeof(*stretch->also));
+	for (size_t i = first; i < end; i++) {
+		if (targets[i].stretch == number) {
+			begin = run;
+			run += maker->plan->order[i]->runs;
+		}
+		if (!targets[i].fanned || targets[targets[i].source].stretch != number)
+			continue;
+		targets[i].fanned = stretch->also;
+		for (size_t k = begin; stretch->also && k < run; k++)
+			stretch->also[(row[targets[i].device] - 1) * stretch->count + k] =
+				targets[i].to +
+				((char *)stretch->extents[k].data - targets[targets[i].source].to);
+	}
+	stretch->further = stretch->also ? stretch->further : 0;
 }
 
 /* Makes the stretch of item `first`, and of all behind it that belong to it. */
@@ -166,7 +286,9 @@ static int stretch_make(struct stretches_maker *maker, size_t first,
 		stretch->bytes += order[i]->bytes;
 		targets[i].stretch = maker->out->count;
 	}
-	stretch_merge(maker, stretch);
+	stretch_fan(maker, first, end, stretch);
+	if (!stretch->also)
+		stretch_merge(maker, stretch);
 	return 0;
 }
 
@@ -196,6 +318,9 @@ int sl_tensor_stretches_make(const struct sluice_tensor_plan *plan,
 		            : sl_fail(-ENOMEM, "no memory for %zu stretches", out->count + 1);
 		out->count += !rc;
 	}
+	for (size_t i = 0; i < plan->count; i++)
+		out->copied |= out->targets[i].source != i && !out->targets[i].gathered &&
+		               !out->targets[i].fanned;
 	if (rc)
 		sl_tensor_stretches_clear(out);
 	return rc;
@@ -203,8 +328,10 @@ int sl_tensor_stretches_make(const struct sluice_tensor_plan *plan,
 
 void sl_tensor_stretches_clear(struct sl_tensor_stretches *stretches)
 {
-	for (size_t i = 0; i < stretches->count; i++)
+	for (size_t i = 0; i < stretches->count; i++) {
 		free(stretches->stretches[i].extents);
+		free(stretches->stretches[i].also);
+	}
 	free(stretches->stretches);
 	free(stretches->targets);
 	*stretches = (struct sl_tensor_stretches){0};

@@ -92,9 +92,13 @@ struct sluice_tensor_plan {
 };
 /* Whether two items, in any order, are the same bytes of a file. */
 bool sl_tensor_item_same(const struct sl_tensor_item *a, const struct sl_tensor_item *b);
-/* Returns whether the item is narrow columns: many short runs, in rows of at most 16 KiB or two
- * runs. */
-bool sl_tensor_item_narrow(const struct sl_tensor_item *item);
+/* Returns whether the item is narrow columns: many runs of less than 16 KiB, in rows of at most
+ * `row` bytes or two runs. */
+bool sl_tensor_item_narrow(const struct sl_tensor_item *item, uint64_t row);
+#define SL_TENSOR_ROW ((uint64_t)16 << 10)
+/* Returns whether both are columns of the same rows, and `item` begins in the first row of `first`.
+ */
+bool sl_tensor_item_beside(const struct sl_tensor_item *first, const struct sl_tensor_item *item);
 /* Writes an extent for each run of the item. to: the address of its first byte. */
 void sl_tensor_item_extents(const struct sl_tensor_item *item, char *to, struct sluice_extent *out);
 
@@ -117,7 +121,9 @@ struct sl_tensor_stretch {
 	int device;
 	struct sluice_extent *extents; /* by offset; several may have the same bytes */
 	size_t count;
-	uint64_t bytes; /* of the extents */
+	uint64_t bytes;   /* of the extents */
+	void **also;      /* further memory of the extents, as that of a request, or NULL */
+	unsigned further; /* devices in it */
 };
 /* The destination of an item, in the order of the plan. */
 struct sl_tensor_target {
@@ -126,6 +132,7 @@ struct sl_tensor_target {
 	size_t source;  /* the item that is read: itself, or that from which it is copied */
 	size_t stretch; /* of the source; SIZE_MAX: none yet */
 	bool gathered;  /* by sl_tensor_gather(); in no stretch */
+	bool fanned;    /* it comes with its source: it is in the `also` of the stretch */
 };
 struct sl_tensor_stretches {
 	struct sl_tensor_stretch *stretches;

@@ -12,19 +12,6 @@
 
 enum { ELEMENTS = 500, FRAMES = 900 };
 
-static unsigned undone; /* chunks, in a test with one thread */
-
-int __real_sl_unfilter_run(struct sl_unfilter *unfilter, uint32_t mask, const void *in, size_t n,
-                           void *out);
-int __wrap_sl_unfilter_run(struct sl_unfilter *unfilter, uint32_t mask, const void *in, size_t n,
-                           void *out);
-int __wrap_sl_unfilter_run(struct sl_unfilter *unfilter, uint32_t mask, const void *in, size_t n,
-                           void *out)
-{
-	__atomic_fetch_add(&undone, 1, __ATOMIC_RELAXED);
-	return __real_sl_unfilter_run(unfilter, mask, in, n, out);
-}
-
 static unsigned tasks; /* of pools */
 
 void __real_sl_pool_submit(struct sl_pool *pool, struct sl_task *task);

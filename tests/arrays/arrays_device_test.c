@@ -8,34 +8,13 @@
 #include "core/core.h"
 #include "io/device_suite.h"
 
-static unsigned undone; /* chunks */
-
-int __real_sl_unfilter_run(struct sl_unfilter *unfilter, uint32_t mask, const void *in, size_t n,
-                           void *out);
-int __wrap_sl_unfilter_run(struct sl_unfilter *unfilter, uint32_t mask, const void *in, size_t n,
-                           void *out);
-int __wrap_sl_unfilter_run(struct sl_unfilter *unfilter, uint32_t mask, const void *in, size_t n,
-                           void *out)
-{
-	__atomic_fetch_add(&undone, 1, __ATOMIC_RELAXED);
-	return __real_sl_unfilter_run(unfilter, mask, in, n, out);
-}
-
 /* A dataset of integers with deflate, in chunks. */
 static void make(struct dataset *d, const char *path, unsigned rank, const hsize_t *shape,
                  const hsize_t *chunk)
 {
-	hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-	struct rng r = rng_new(4301);
+	hid_t file = file_create(path, false);
 
-	*d = (struct dataset){.name = "u", .rank = rank};
-	memcpy(d->shape, shape, rank * sizeof(*shape));
-	d->type = H5Tcopy(H5T_NATIVE_INT);
-	d->list = H5Pcreate(H5P_DATASET_CREATE);
-	H5Pset_chunk(d->list, (int)rank, chunk);
-	H5Pset_deflate(d->list, 1);
-	dataset_fill(d, &r);
-	dataset_write(d, file);
+	*d = dataset_make(file, rank, shape, chunk, NULL, 1, 4301);
 	H5Fclose(file);
 }
 

@@ -31,45 +31,33 @@ static const char *faulty_uri(const char *path, const char *options)
 	return fault_uri("file=%s&%s", as_option(strrchr(linked, '/') + 1), options);
 }
 
-static hid_t remote_create(const char *path, bool latest)
+/* A dataset u whose header lies behind the first bytes, which come with the opening. */
+static struct dataset make_late(hid_t file)
 {
-	hid_t access = H5Pcreate(H5P_FILE_ACCESS), file;
+	const hsize_t shape[] = {ROWS, COLUMNS}, chunk[] = {7, 11}, large = 400000;
+	hid_t space = H5Screate_simple(1, &large, NULL), set;
+	char *zeros = calloc(large, 1);
 
-	if (latest)
-		H5Pset_libver_bounds(access, H5F_LIBVER_LATEST, H5F_LIBVER_LATEST);
-	file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, access);
-	H5Pclose(access);
-	assert_true(file >= 0);
-	return file;
-}
-
-/* A dataset u of small chunks; most: NULL, or how far it grows. */
-static struct dataset remote_write(hid_t file, const hsize_t *shape, const hsize_t *chunk,
-                                   const hsize_t *most, unsigned level, uint64_t seed)
-{
-	struct dataset d = {.name = "u", .rank = 2, .shape = {shape[0], shape[1]}};
-	struct rng r = rng_new(seed);
-	hid_t space = H5Screate_simple(2, shape, most), set;
-
-	d.type = H5Tcopy(H5T_NATIVE_INT);
-	d.list = H5Pcreate(H5P_DATASET_CREATE);
-	dataset_fill(&d, &r);
-	if (chunk)
-		H5Pset_chunk(d.list, 2, chunk);
-	if (level)
-		H5Pset_deflate(d.list, level);
-	set = H5Dcreate2(file, "u", d.type, space, H5P_DEFAULT, d.list, H5P_DEFAULT);
-	assert_true(H5Dwrite(set, d.type, H5S_ALL, H5S_ALL, H5P_DEFAULT, d.model) >= 0);
+	set = H5Dcreate2(file, "large", H5T_NATIVE_INT8, space, H5P_DEFAULT, H5P_DEFAULT,
+	                 H5P_DEFAULT);
+	H5Dwrite(set, H5T_NATIVE_INT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, zeros);
 	H5Dclose(set);
 	H5Sclose(space);
-	return d;
+	free(zeros);
+	for (int i = 0; i < 40; i++) {
+		char name[20];
+
+		snprintf(name, sizeof(name), "g%d", i);
+		H5Gclose(H5Gcreate2(file, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+	}
+	return dataset_make(file, 2, shape, chunk, NULL, 1, 4304);
 }
 
 static struct dataset remote_make(const char *path, bool latest, unsigned level)
 {
 	const hsize_t shape[] = {ROWS, COLUMNS}, chunk[] = {7, 11};
-	hid_t file = remote_create(path, latest);
-	struct dataset d = remote_write(file, shape, chunk, NULL, level, 4301);
+	hid_t file = file_create(path, latest);
+	struct dataset d = dataset_make(file, 2, shape, chunk, NULL, level, 4301);
 
 	H5Fclose(file);
 	return d;
@@ -106,13 +94,13 @@ FIXTURE_TEST(datasets_of_a_server_are_read_as_the_model_has_them)
 
 	for (int kind = 0; kind < KINDS; kind++) {
 		const char *path = scratch(f, "u.h5");
-		hid_t file = remote_create(path, kind != OLD_TREE);
+		hid_t file = file_create(path, kind != OLD_TREE);
 		hsize_t shape[] = {kind == COMPACT ? 50 : ROWS, COLUMNS};
 		hsize_t chunk[] = {kind == ONE ? ROWS : 7, kind == ONE ? COLUMNS : 11};
 		hsize_t most[] = {kind >= EXTENSIBLE ? H5S_UNLIMITED : ROWS,
 		                  kind == TREE ? H5S_UNLIMITED : COLUMNS};
 		struct dataset d =
-			remote_write(file, shape, kind < CONTIGUOUS ? chunk : NULL,
+			dataset_make(file, 2, shape, kind < CONTIGUOUS ? chunk : NULL,
 		                     kind < CONTIGUOUS ? most : NULL,
 		                     kind < CONTIGUOUS && kind != IMPLICIT, (uint64_t)kind);
 
@@ -127,7 +115,7 @@ FIXTURE_TEST(an_open_takes_ten_round_trips_at_most)
 {
 	for (int latest = 0; latest < 2; latest++) {
 		const char *path = scratch(f, "many.h5"), *uri;
-		hid_t file = remote_create(path, latest);
+		hid_t file = file_create(path, latest);
 		hsize_t shape = 20000;
 		hid_t space = H5Screate_simple(1, &shape, NULL);
 		char *bytes = calloc(shape, 1);
@@ -144,7 +132,8 @@ FIXTURE_TEST(an_open_takes_ten_round_trips_at_most)
 			H5Dclose(set);
 		}
 		free(bytes);
-		d = remote_write(file, (hsize_t[]){ROWS, COLUMNS}, (hsize_t[]){7, 11}, NULL, 1, 5);
+		d = dataset_make(file, 2, (hsize_t[]){ROWS, COLUMNS}, (hsize_t[]){7, 11}, NULL, 1,
+		                 5);
 		H5Sclose(space);
 		H5Fclose(file);
 		uri = faulty_uri(path, "");
@@ -159,8 +148,8 @@ FIXTURE_TEST(neighbouring_chunks_come_in_one_request)
 {
 	const hsize_t shape[] = {4000, 300}, chunk[] = {10, 300};
 	const char *path = scratch(f, "u.h5"), *uri;
-	hid_t file = remote_create(path, false);
-	struct dataset d = remote_write(file, shape, chunk, NULL, 0, 4307);
+	hid_t file = file_create(path, false);
+	struct dataset d = dataset_make(file, 2, shape, chunk, NULL, 0, 4307);
 	struct buffer b = buffer_new(d.bytes, 0);
 	sluice_file *opened;
 	long before;
@@ -188,7 +177,7 @@ FIXTURE_TEST(nodes_of_an_index_are_fetched_side_by_side)
 		const hsize_t shape[] = {FRAMES, FLOATS}, chunk[] = {1, FLOATS};
 		const hsize_t most[] = {H5S_UNLIMITED, FLOATS};
 		const char *path = scratch(f, "index.h5"), *uri;
-		hid_t file = remote_create(path, latest), list = H5Pcreate(H5P_DATASET_CREATE);
+		hid_t file = file_create(path, latest), list = H5Pcreate(H5P_DATASET_CREATE);
 		hid_t space = H5Screate_simple(2, shape, most);
 		struct sluice_extent extents[COUNT];
 		float found[COUNT];
@@ -272,26 +261,10 @@ FIXTURE_TEST(a_server_that_does_wrong_is_an_error_and_hdf5_stays_well)
 		{"fault=reset:1000&skip=1&times=1", 0, 0},
 		{"change=2", -ESTALE, 0},
 	};
-	const hsize_t shape[] = {ROWS, COLUMNS}, chunk[] = {7, 11}, large = 400000;
 	char *path = strdup(scratch(f, "u.h5"));
-	hid_t file = remote_create(path, false), space = H5Screate_simple(1, &large, NULL), set;
-	char *zeros = calloc(large, 1);
-	struct dataset d;
+	hid_t file = file_create(path, false);
+	struct dataset d = make_late(file);
 
-	/* The header of u lies behind the first bytes, which come with the opening. */
-	set = H5Dcreate2(file, "large", H5T_NATIVE_INT8, space, H5P_DEFAULT, H5P_DEFAULT,
-	                 H5P_DEFAULT);
-	H5Dwrite(set, H5T_NATIVE_INT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, zeros);
-	H5Dclose(set);
-	H5Sclose(space);
-	for (int i = 0; i < 40; i++) {
-		char name[20];
-
-		snprintf(name, sizeof(name), "g%d", i);
-		H5Gclose(H5Gcreate2(file, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
-	}
-	free(zeros);
-	d = remote_write(file, shape, chunk, NULL, 1, 4304);
 	H5Fclose(file);
 	for (size_t i = 0; i < COUNT_OF(wrongs); i++) {
 		const char *uri = faulty_uri(path, wrongs[i].options);
@@ -310,8 +283,8 @@ FIXTURE_TEST(an_object_that_is_replaced_is_stale)
 {
 	const char *path = scratch(f, "u.h5"), *uri;
 	const hsize_t shape[] = {4000, 300}, chunk[] = {100, 300};
-	hid_t file = remote_create(path, false);
-	struct dataset d = remote_write(file, shape, chunk, NULL, 0, 4305);
+	hid_t file = file_create(path, false);
+	struct dataset d = dataset_make(file, 2, shape, chunk, NULL, 0, 4305);
 	struct buffer b = buffer_new(d.bytes, 0);
 	sluice_file *opened;
 	sluice_op *op;
@@ -353,7 +326,7 @@ FIXTURE_TEST(a_truncated_file_is_an_error)
 FIXTURE_TEST(external_files_of_a_remote_file_are_refused_by_name)
 {
 	const char *path = scratch(f, "u.h5");
-	hid_t file = remote_create(path, false), list = H5Pcreate(H5P_DATASET_CREATE);
+	hid_t file = file_create(path, false), list = H5Pcreate(H5P_DATASET_CREATE);
 	hsize_t shape = 1000;
 	hid_t space = H5Screate_simple(1, &shape, NULL);
 
@@ -369,8 +342,8 @@ FIXTURE_TEST(a_cancel_ends_a_look_at_the_index)
 {
 	const hsize_t shape[] = {20000, 2}, chunk[] = {1, 2};
 	const char *path = scratch(f, "tree.h5"), *uri;
-	hid_t file = remote_create(path, false);
-	struct dataset d = remote_write(file, shape, chunk, NULL, 0, 4306);
+	hid_t file = file_create(path, false);
+	struct dataset d = dataset_make(file, 2, shape, chunk, NULL, 0, 4306);
 	struct buffer b = buffer_new(d.bytes, 0);
 	sluice_file *opened;
 	sluice_op *op;
@@ -390,14 +363,53 @@ FIXTURE_TEST(a_cancel_ends_a_look_at_the_index)
 	dataset_clear(&d);
 }
 
+/* Of the file itself, and of HDF5's own bytes in it. */
+FIXTURE_TEST(a_cancel_ends_an_open)
+{
+	const char *path = scratch(f, "u.h5");
+	hid_t file = file_create(path, false);
+	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
+	struct dataset d = make_late(file);
+
+	H5Fclose(file);
+	o.dataset = "u";
+	for (int skip = 0; skip < 3; skip++) {
+		char stall[60];
+		const char *uri;
+		double begun;
+		sluice_op *op;
+
+		snprintf(stall, sizeof(stall), "fault=stall:0&skip=%d", skip);
+		uri = faulty_uri(path, skip < 2 ? stall : "");
+		assert_ok(sluice_open_start(f->ctx, uri, &o, NULL, NULL, &op));
+		sleep_ms(200);
+		begun = seconds_now();
+		if (skip < 2) {
+			assert_ok(sluice_cancel(op));
+			assert_int_equal(sluice_wait(op, -1), -ECANCELED);
+			assert_true(seconds_now() - begun < 5);
+			assert_int_equal(asked(uri, "requests"), skip + 1);
+		} else {
+			sluice_file *opened;
+
+			assert_ok(sluice_wait(op, -1));
+			assert_ok(sluice_op_file(op, &opened));
+			remote_check(&d, opened, 1);
+		}
+		sluice_op_free(op);
+	}
+	assert_hdf5_is_well(f);
+	dataset_clear(&d);
+}
+
 /* Keys for requests come by the threads that wait for storage. */
 FIXTURE_TEST(looks_at_servers_take_no_thread_from_keys)
 {
 	enum { FILES = 4 };
 	const hsize_t shape[] = {20000, 2}, chunk[] = {1, 2};
 	const char *path = scratch(f, "tree.h5");
-	hid_t file = remote_create(path, false);
-	struct dataset d = remote_write(file, shape, chunk, NULL, 0, 4310);
+	hid_t file = file_create(path, false);
+	struct dataset d = dataset_make(file, 2, shape, chunk, NULL, 0, 4310);
 	struct buffer b = buffer_new(d.bytes, 0);
 	sluice_file *opened[FILES];
 	sluice_op *op[FILES];
@@ -408,7 +420,7 @@ FIXTURE_TEST(looks_at_servers_take_no_thread_from_keys)
 		assert_ok(sluice_read(opened[i], b.data, d.bytes, 0, &op[i]));
 	}
 	sleep_ms(200);
-	assert_int_equal(count_threads_named("sluice-open"), FILES);
+	assert_int_equal(count_threads_named("sluice-look"), FILES);
 	assert_int_equal(count_threads_named("sluice-wait"), 1);
 	for (int i = 0; i < FILES; i++) {
 		assert_ok(sluice_cancel(op[i]));
@@ -420,6 +432,38 @@ FIXTURE_TEST(looks_at_servers_take_no_thread_from_keys)
 	dataset_clear(&d);
 }
 
+/* More than there are threads for opens. */
+FIXTURE_TEST(opens_that_stall_hold_up_no_look)
+{
+	enum { OPENS = 80 };
+	const char *path = scratch(f, "u.h5");
+	struct dataset d = remote_make(path, false, 1), tree;
+	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
+	hid_t file = file_create(scratch(f, "tree.h5"), false);
+	sluice_file *opened = dataset_open(f->ctx, remote_uri(path), "u");
+	const char *uri;
+	sluice_op *op[OPENS];
+	double begun;
+
+	tree = make_late(file);
+	H5Fclose(file);
+	o.dataset = "u";
+	uri = faulty_uri(scratch(f, "tree.h5"), "fault=stall:0&at=410000");
+	for (int i = 0; i < OPENS; i++)
+		assert_ok(sluice_open_start(f->ctx, uri, &o, NULL, NULL, &op[i]));
+	sleep_ms(500);
+	begun = seconds_now();
+	remote_check(&d, opened, 2);
+	assert_true(seconds_now() - begun < 5);
+	for (int i = 0; i < OPENS; i++) {
+		assert_ok(sluice_cancel(op[i]));
+		assert_int_equal(sluice_wait(op[i], -1), -ECANCELED);
+		sluice_op_free(op[i]);
+	}
+	dataset_clear(&tree);
+	dataset_clear(&d);
+}
+
 /* Chunks on their way for a read that is cancelled, which the next read wants. */
 FIXTURE_TEST(a_cancel_ends_no_other_read)
 {
@@ -427,8 +471,8 @@ FIXTURE_TEST(a_cancel_ends_no_other_read)
 	const hsize_t shape[] = {CHUNKS * DEEP, WIDE}, chunk[] = {DEEP, WIDE};
 	const size_t bytes = DEEP * WIDE * sizeof(int);
 	const char *path = scratch(f, "u.h5");
-	hid_t file = remote_create(path, false);
-	struct dataset d = remote_write(file, shape, chunk, NULL, 1, 4309);
+	hid_t file = file_create(path, false);
+	struct dataset d = dataset_make(file, 2, shape, chunk, NULL, 1, 4309);
 	struct buffer b = buffer_new(d.bytes, 0);
 	sluice_file *opened;
 	sluice_op *first, *second;
@@ -462,7 +506,7 @@ static int count_found(void *user, const struct sluice_array_info *info)
 FIXTURE_TEST(a_list_of_a_remote_file_has_each_object_once)
 {
 	const char *path = scratch(f, "l.h5");
-	hid_t file = remote_create(path, false);
+	hid_t file = file_create(path, false);
 	hsize_t shape = 300000;
 	hid_t space = H5Screate_simple(1, &shape, NULL);
 	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;

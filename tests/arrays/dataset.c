@@ -17,7 +17,7 @@ void dataset_fill(struct dataset *d, struct rng *r)
 void dataset_write(const struct dataset *d, hid_t file)
 {
 	hid_t space =
-		d->rank ? H5Screate_simple((int)d->rank, d->shape, NULL) : H5Screate(H5S_SCALAR);
+		d->rank ? H5Screate_simple((int)d->rank, d->shape, d->most) : H5Screate(H5S_SCALAR);
 	hid_t set = H5Dcreate2(file, d->name, d->type, space, H5P_DEFAULT, d->list, H5P_DEFAULT);
 
 	assert_true(set >= 0);
@@ -31,6 +31,25 @@ void dataset_clear(struct dataset *d)
 	H5Tclose(d->type);
 	H5Pclose(d->list);
 	free(d->model);
+}
+
+struct dataset dataset_make(hid_t file, unsigned rank, const hsize_t *shape, const hsize_t *chunk,
+                            const hsize_t *most, unsigned level, uint64_t seed)
+{
+	struct dataset d = {.name = "u", .rank = rank, .most = most};
+	struct rng r = rng_new(seed);
+
+	memcpy(d.shape, shape, rank * sizeof(*shape));
+	d.type = H5Tcopy(H5T_NATIVE_INT);
+	d.list = H5Pcreate(H5P_DATASET_CREATE);
+	if (chunk)
+		H5Pset_chunk(d.list, (int)rank, chunk);
+	if (level)
+		H5Pset_deflate(d.list, level);
+	dataset_fill(&d, &r);
+	dataset_write(&d, file);
+	d.most = NULL;
+	return d;
 }
 
 hid_t file_create(const char *path, bool latest)

@@ -69,6 +69,8 @@ struct shadow {
 	struct place *places;
 	struct block *block;  /* NULL: the test's own memory is used */
 	struct block *behind; /* of a read in stream order: what the stream saw behind it */
+	struct block
+		*further; /* of an awaited read: of the other device, which gets the bytes, too */
 	sluice_event passed;
 	enum { RUNNING, SETTLING, SETTLED } state; /* guarded by shim.mutex */
 };
@@ -230,6 +232,14 @@ static bool chance(int choice, int always, int sometimes)
 	return choice == always || (choice == sometimes && draw(3));
 }
 
+/* A file in memory of a device has no fan-out; with cuFile a file would have a descriptor more. */
+static bool fans_out(void)
+{
+	const char *backend = row->config.backend;
+
+	return !row->on_device && !(backend && !strcmp(backend, "cufile"));
+}
+
 static struct shadow *shadow_new(sluice_file *file, const struct sluice_request *r, bool detached)
 {
 	/* Streams reach a blob on a device with that device's memory, and with so many extents at most. */
@@ -262,6 +272,8 @@ static struct shadow *shadow_new(sluice_file *file, const struct sluice_request 
 	}
 	s->length = at;
 	s->block = block_take(s->device, DEVICE_BLOCK, at);
+	if (s->read && !s->on_stream && fans_out() && !draw(4))
+		s->further = block_take(!s->device, DEVICE_BLOCK, at);
 	return s;
 }
 
@@ -269,6 +281,7 @@ static void shadow_free(struct shadow *s)
 {
 	block_give(s->block);
 	block_give(s->behind);
+	block_give(s->further);
 	event_give(s->device, s->passed);
 	free(s->places);
 	free(s);
@@ -301,6 +314,7 @@ static int submit_shadow(struct shadow *s, sluice_file *file, struct sluice_requ
                          sluice_op **out)
 {
 	struct sluice_extent *v = NULL;
+	void **also = NULL;
 	int rc;
 
 	/* As CUDA's programs do for default streams. */
@@ -317,8 +331,16 @@ static int submit_shadow(struct shadow *s, sluice_file *file, struct sluice_requ
 		}
 		r->extents = v;
 	}
+	if (s->further) {
+		also = calloc(s->count, sizeof(*also));
+		for (size_t i = 0; i < s->count; i++)
+			also[i] = s->further->memory + s->places[i].at;
+		r->also = also;
+		r->also_count = 1;
+	}
 	rc = __real_sluice_submit(file, r, out);
 	free(v);
+	free(also);
 	return rc;
 }
 
@@ -393,6 +415,22 @@ static void check_guards(const struct shadow *s, const unsigned char *image)
 	}
 }
 
+/* The other device has the same bytes of each extent, of `left` in all. */
+static void check_further(const struct shadow *s, const unsigned char *image, uint64_t left)
+{
+	unsigned char *held = malloc(s->length);
+
+	must(sluice_copy(held, s->further->memory, s->length), "copy back from the other device");
+	for (size_t i = 0; i < s->count && left; i++) {
+		size_t length = s->places[i].test.length, n = length < left ? length : left;
+
+		if (memcmp(held + s->places[i].at, image + s->places[i].at, n))
+			give_up("the other device has other bytes", EBADMSG);
+		left -= n;
+	}
+	free(held);
+}
+
 /* result: of the operation; negative, or what is known of one without a handle. */
 static void give_back(struct shadow *s, int64_t result)
 {
@@ -407,6 +445,8 @@ static void give_back(struct shadow *s, int64_t result)
 	for (size_t i = 0; i < s->count; i++)
 		total += s->places[i].test.length;
 	left = s->whole ? total : result > 0 ? (uint64_t)result : 0;
+	if (s->further && !s->whole && result > 0)
+		check_further(s, image, left);
 	for (size_t i = 0; s->read && i < s->count && left; i++) {
 		const struct sluice_extent *v = &s->places[i].test;
 		size_t n = v->length < left ? v->length : left;
@@ -435,8 +475,9 @@ static void settle(struct shadow *s, int64_t result)
 		give_back(s, result);
 	block_give(s->block);
 	block_give(s->behind);
+	block_give(s->further);
 	event_give(s->device, s->passed);
-	s->block = s->behind = NULL;
+	s->block = s->behind = s->further = NULL;
 	s->passed = NULL;
 	pthread_mutex_lock(&shim.mutex);
 	s->state = SETTLED;

@@ -36,10 +36,10 @@ def path(tmp_path):
 class DeviceArray:
     """Memory of an emulated device, as an array of bytes that CuPy could have."""
 
-    def __init__(self, n, read_only=False, strides=None):
+    def __init__(self, n, read_only=False, strides=None, device="emulated:0"):
         self.n, self.read_only, self.strides = n, read_only, strides
         number, address = ctypes.c_int(), ctypes.c_void_p()
-        assert C.sluice_device_find(b"emulated:0", ctypes.byref(number)) == 0
+        assert C.sluice_device_find(device.encode(), ctypes.byref(number)) == 0
         assert C.sluice_device_alloc(number, ctypes.c_size_t(n), ctypes.byref(address)) == 0
         self.device, self.address = number.value, address.value
 

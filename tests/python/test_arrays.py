@@ -211,6 +211,10 @@ def test_steps_read_the_chunks_that_they_need_alone(run, monkeypatch):
         monkeypatch.setattr(_arrays, "_BLOCK", 8 * 99 * 4)
         assert (array[1:30:3] == FRAMES[1:30:3]).all()
         assert asked == [((at, 0, 0), (rows, 9, 11)) for at, rows in ((1, 7), (10, 4), (16, 7), (25, 4))]
+        asked.clear()
+        monkeypatch.setattr(_arrays, "_GAP", 4 * 99 * 4)  # a chunk, of which a row is 44 bytes
+        assert (array[::8, 2] == FRAMES[::8, 2]).all() and (array[::4, 2] == FRAMES[::4, 2]).all()
+        assert asked == [*(((i, 2, 0), (1, 1, 11)) for i in range(0, 40, 8)), ((0, 2, 0), (37, 1, 11))]
 
 
 def test_no_read_is_in_flight_when_one_has_failed(run, monkeypatch):

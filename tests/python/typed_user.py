@@ -75,6 +75,10 @@ def tensors(folder: Path) -> None:
     assert_type(sluice.load(path, framework="np", names=["a"], verify=None), dict[str, Any])
     sluice.load([path], "cpu", names=lambda name: name == "b", framework="np", dtype="float32", allocate="torch")
     assert_type(sluice.load_into({"a": numpy.zeros(3)}, os.fspath(path), strict=False, tied=False), list[str])
+    both = sluice.load(path, {0: "cpu", 1: "cpu"}, slices={"a": -1, "*": None}, framework="np", names="a")
+    assert_type(both, dict[int, dict[str, Any]])
+    assert_type(sluice.load(path, slices={"b": 0}, even=True, rank=0, ranks=2, framework="np"), dict[str, Any])
+    print(sluice.load_into({0: {"a": numpy.zeros(1)}, 1: both[1]}, path, strict=False, slices={"a": 0}, even=False))
     print(sluice.load_array(path, names="a", framework="np"))
     with sluice.safe_open(path, framework="np", device="cpu") as opened:
         assert_type((opened.keys(), opened.offset_keys()), tuple[list[str], list[str]])

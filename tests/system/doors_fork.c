@@ -154,6 +154,8 @@ static void inherited_tensors(void)
 	INHERITED(sluice_tensors_find(h.tensors, "a", &length));
 	INHERITED(sluice_tensors_file(h.tensors, 0, RESULT));
 	INHERITED(sluice_tensors_metadata(h.tensors, 0, 0, &text, &text));
+	INHERITED(
+		sluice_tensors_slice(h.tensors, 0, 0, 0, 1, 0, (struct sluice_tensor_range *)&out));
 	INHERITED(sluice_tensor_plan_new(h.tensors, NULL, 0, (sluice_tensor_plan **)&out));
 	INHERITED(sluice_tensor_plan_item(h.plan, 0, RESULT));
 	INHERITED(sluice_tensor_to_dlpack(h.plan, 0, h.memory, 1, &out));

@@ -315,6 +315,8 @@ static void null_in_tensors(void)
 	REFUSED(sluice_tensors_metadata(NULL, 0, 0, &text, &text));
 	REFUSED(sluice_tensors_metadata(h.tensors, 0, 0, NULL, &text));
 	REFUSED(sluice_tensors_metadata(h.tensors, 0, 0, &text, NULL));
+	REFUSED(sluice_tensors_slice(NULL, 0, 0, 0, 1, 0, (struct sluice_tensor_range *)&out));
+	REFUSED(sluice_tensors_slice(h.tensors, 0, 0, 0, 1, 0, NULL));
 	REFUSED(sluice_tensor_plan_new(NULL, NULL, 0, (sluice_tensor_plan **)&out));
 	REFUSED(sluice_tensor_plan_new(h.tensors, NULL, 0, NULL));
 	QUIET(sluice_tensor_plan_free(NULL));

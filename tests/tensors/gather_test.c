@@ -91,6 +91,84 @@ FIXTURE_TEST(columns_for_several_ranks_are_gathered_from_one_read)
 	table_free(table);
 }
 
+FIXTURE_TEST(wide_columns_are_gathered_if_they_are_for_several_ranks)
+{
+	enum { RANKS = 3, LINES = 90, WIDTH = 180001 };
+	struct sluice_tensors *table = gather_table(f);
+	struct sluice_tensor_range ranges[RANKS][2];
+	struct sluice_tensor_want wants[RANKS];
+	uint64_t all = 0;
+	sluice_tensor_plan *plan;
+	sluice_tensor_load *load;
+
+	file_make(scratch(f, "wide"), 1000 + (uint64_t)LINES * WIDTH, 1);
+	assert_ok(sluice_close(table->files[0].file));
+	table->files[0].file = open_read(f->ctx, address(f, "wide"));
+	table_add(table, 0, 1000, SLUICE_UINT8, 2, (uint64_t[]){LINES, WIDTH});
+	for (uint32_t i = 0; i < RANKS; i++) {
+		assert_ok(sluice_tensors_slice(table, 3, -1, i, RANKS, 0, ranges[i]));
+		wants[i] = (struct sluice_tensor_want){
+			3, ranges[i], device_new(i % 2, (size_t)LINES * (WIDTH / RANKS + 1))};
+	}
+	load = gather_begin(table, wants, RANKS, &plan);
+	sluice_tensor_load_progress(load, NULL, &all);
+	assert_int_equal(all, (uint64_t)LINES * WIDTH);
+	assert_int_equal(sluice_tensor_load_wait(load, PATIENCE_MS), all);
+	sluice_tensor_load_free(load);
+	for (uint32_t i = 0; i < RANKS; i++) {
+		assert_columns(&table->tensors[3], wants[i].to, LINES, ranges[i][1].start,
+		               ranges[i][1].stop);
+		device_free(wants[i].to);
+	}
+	sluice_tensor_plan_free(plan);
+	table_free(table);
+}
+
+/* In a device they are gathered from a local file; the host has them by extents, or from the device. */
+FIXTURE_TEST(columns_of_long_rows_come_into_a_device_and_the_host)
+{
+	enum { LINES = 60, WIDTH = 17000 };
+	struct sluice_tensors *table = gather_table(f);
+	struct sluice_tensor_range narrow[] = {{0, LONG}, {5, 17}},
+				   ranges[] = {{0, LINES}, {17, 36}};
+	char *here = malloc(LINES * 19);
+	uint64_t read, all;
+	sluice_tensor_plan *plan;
+	sluice_tensor_load *load;
+
+	file_make(scratch(f, "lines"), 2000000 + (uint64_t)LINES * WIDTH, 1);
+	assert_ok(sluice_close(table->files[0].file));
+	table->files[0].file = open_read(f->ctx, address(f, "lines"));
+	table_add(table, 0, 2000000, SLUICE_UINT8, 2, (uint64_t[]){LINES, WIDTH});
+	for (int first = 0; first < 2; first++) {
+		char *there[] = {device_new(0, LINES * 19), device_new(1, LINES * 19)};
+		char *many[] = {device_new(0, LONG * 12), device_new(1, LONG * 12)};
+		struct sluice_tensor_want wants[] = {{3, ranges, first ? here : there[0]},
+		                                     {3, ranges, first ? there[0] : here},
+		                                     {3, ranges, there[1]},
+		                                     {0, narrow, many[0]},
+		                                     {0, narrow, many[1]}};
+
+		load = gather_begin(table, wants, 5, &plan);
+		assert_int_equal(sluice_tensor_load_wait(load, PATIENCE_MS),
+		                 LINES * 19 * 3 + LONG * 24);
+		sluice_tensor_load_progress(load, &read, &all);
+		assert_int_equal(read, all);
+		sluice_tensor_load_free(load);
+		for (size_t i = 0; i < 3; i++)
+			assert_columns(&table->tensors[3], wants[i].to, LINES, 17, 36);
+		assert_columns(&table->tensors[0], many[1], LONG, 5, 17);
+		sluice_tensor_plan_free(plan);
+		for (size_t i = 0; i < 2; i++) {
+			device_free(there[i]);
+			device_free(many[i]);
+		}
+		memset(here, 0, LINES * 19);
+	}
+	free(here);
+	table_free(table);
+}
+
 FIXTURE_TEST(columns_for_the_host_alone_are_gathered)
 {
 	struct sluice_tensors *table = gather_table(f);

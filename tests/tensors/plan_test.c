@@ -79,9 +79,20 @@ static int64_t model_slice(const struct sl_tensor *tensor, const struct sluice_t
 	return (int64_t)count / 8;
 }
 
-/* Copies what the extents say; everything is host memory. */
-static void model_read(const struct sl_tensor_stretches *stretches)
+/* Copies what the extents say, and what is gathered; everything is host memory. */
+static void model_read(const sluice_tensor_plan *plan, const struct sl_tensor_stretches *stretches)
 {
+	for (size_t i = 0; i < plan->count; i++) {
+		const struct sl_tensor_item *item = plan->order[i];
+		struct sluice_extent *runs = calloc(item->runs + 1, sizeof(*runs));
+
+		if (stretches->targets[i].gathered)
+			sl_tensor_item_extents(item, stretches->targets[i].to, runs);
+		for (size_t k = 0; k < item->runs && runs[k].data; k++)
+			memcpy(runs[k].data, content[item->tensor->file] + runs[k].offset,
+			       runs[k].length);
+		free(runs);
+	}
 	for (size_t p = 0; p < stretches->count; p++) {
 		const struct sl_tensor_stretch *stretch = &stretches->stretches[p];
 		uint64_t bytes = 0;
@@ -164,7 +175,7 @@ TEST(a_slice_is_the_elements_that_its_ranges_name)
 			assert_int_equal(
 				sl_tensor_stretches_make(plan, NULL, SL_PARTS_COPIED, &stretches),
 				0);
-			model_read(&stretches);
+			model_read(plan, &stretches);
 			assert_memory_equal(got, expected, bytes);
 			assert_int_equal(got[bytes], 0x55);
 			sl_tensor_stretches_clear(&stretches);
@@ -173,6 +184,82 @@ TEST(a_slice_is_the_elements_that_its_ranges_name)
 		table_free(table);
 	}
 	assert_true(refused > ROUNDS / 50 && sliced > ROUNDS / 4);
+}
+
+TEST(slices_of_ranks_are_as_even_as_can_be_and_leave_nothing)
+{
+	struct sluice_tensors *table = table_new(ctx);
+	struct sluice_tensor_range r[3];
+	uint64_t end = table_add(table, 0, 0, SLUICE_UINT8, 3, (uint64_t[]){2, 7, 3});
+
+	table_add(table, 0, end, SLUICE_UINT8, 0, NULL);
+	for (uint32_t ranks = 1; ranks < 10; ranks++) {
+		uint64_t next = 0;
+
+		for (uint32_t rank = 0; rank < ranks; rank++, next = r[1].stop) {
+			assert_int_equal(sluice_tensors_slice(table, 0, rank % 2 ? 1 : -2, rank,
+			                                      ranks, ranks == 7, r),
+			                 0);
+			assert_int_equal(r[1].start, next);
+			assert_int_equal(r[1].stop, 7 * (rank + 1) / ranks);
+			assert_true(r[0].stop == 2 && r[2].stop == 3 && !r[0].start && !r[2].start);
+		}
+		assert_int_equal(next, 7);
+	}
+	((uint64_t *)table->tensors[0].shape)[0] = UINT64_MAX;
+	assert_int_equal(sluice_tensors_slice(table, 0, 0, UINT32_MAX - 1, UINT32_MAX, 0, r), 0);
+	/* 2**64 - 1 is a multiple of 2**32 - 1. */
+	assert_true(r[0].stop == UINT64_MAX && r[0].start == UINT64_MAX - UINT64_MAX / UINT32_MAX);
+	assert_int_equal(sluice_tensors_slice(table, 0, 1, 0, 2, 1, r), -EINVAL);
+	assert_non_null(strstr(sluice_last_message(), "dimension 1 has 7 elements, which 2 ranks"));
+	assert_int_equal(sluice_tensors_slice(table, 0, 3, 0, 2, 0, r), -EINVAL);
+	assert_int_equal(sluice_tensors_slice(table, 0, -4, 0, 2, 0, r), -EINVAL);
+	assert_int_equal(sluice_tensors_slice(table, 1, 0, 0, 2, 0, r), -EINVAL);
+	assert_int_equal(sluice_tensors_slice(table, 1, -1, 0, 2, 0, r), -EINVAL);
+	assert_int_equal(sluice_tensors_slice(table, 0, 0, 2, 2, 0, r), -EINVAL);
+	assert_int_equal(sluice_tensors_slice(table, 0, 0, 0, 0, 0, r), -EINVAL);
+	assert_int_equal(sluice_tensors_slice(table, 2, 0, 0, 1, 0, r), -EINVAL);
+	table_free(table);
+}
+
+/* Slices of columns [from, to) of 10 rows for several ranks. Returns how many of them are gathered. */
+static size_t gathered_of(uint64_t columns, size_t count, const uint64_t (*of)[2])
+{
+	struct sluice_tensors *table = table_new(ctx);
+	struct sluice_tensor_range ranges[4][2];
+	struct sluice_tensor_want wants[4];
+	struct sl_tensor_stretches stretches;
+	sluice_tensor_plan *plan;
+	size_t found = 0;
+
+	table_add(table, 0, 0, SLUICE_UINT8, 2, (uint64_t[]){10, columns});
+	for (size_t i = 0; i < count; i++) {
+		ranges[i][0] = (struct sluice_tensor_range){0, 10};
+		ranges[i][1] = (struct sluice_tensor_range){of[i][0], of[i][1]};
+		wants[i] = (struct sluice_tensor_want){0, ranges[i], content};
+	}
+	assert_int_equal(sluice_tensor_plan_new(table, wants, count, &plan), 0);
+	assert_int_equal(sl_tensor_stretches_make(plan, NULL, SL_PARTS_COPIED, &stretches), 0);
+	for (size_t i = 0; i < count; i++)
+		found += stretches.targets[i].gathered;
+	sl_tensor_stretches_clear(&stretches);
+	assert_int_equal(sl_tensor_stretches_make(plan, NULL, SL_PARTS_ON_STREAM, &stretches), 0);
+	assert_int_equal(stretches.gathered, 0);
+	sl_tensor_stretches_clear(&stretches);
+	sluice_tensor_plan_free(plan);
+	table_free(table);
+	return found;
+}
+
+TEST(several_slices_of_the_same_rows_are_gathered)
+{
+	assert_int_equal(gathered_of(100, 2, (uint64_t[][2]){{0, 50}, {50, 100}}), 2);
+	assert_int_equal(gathered_of(100, 3, (uint64_t[][2]){{60, 80}, {0, 50}, {80, 100}}), 3);
+	assert_int_equal(gathered_of(100, 1, (uint64_t[][2]){{0, 50}}), 0);
+	assert_int_equal(gathered_of(100, 2, (uint64_t[][2]){{0, 50}, {0, 50}}), 0);
+	assert_int_equal(gathered_of(100, 2, (uint64_t[][2]){{0, 20}, {80, 100}}), 0);
+	assert_int_equal(gathered_of(1 << 18, 2, (uint64_t[][2]){{0, 1 << 17}, {1 << 17, 1 << 18}}),
+	                 0);
 }
 
 /* A plan of many slices, some of them in a memory, some twice. */
@@ -214,7 +301,7 @@ static void check_wants(uint64_t *seed, enum sl_tensor_stretches_kind kind)
 	assert_int_equal(sluice_tensor_memory_new(-1, sluice_tensor_plan_bytes(plan), &memory), 0);
 	assert_int_equal(sl_tensor_stretches_make(plan, memory, kind, &stretches), 0);
 	assert_true(stretches.count <= 2);
-	model_read(&stretches);
+	model_read(plan, &stretches);
 	for (size_t i = 0; i < count; i++) {
 		struct sluice_tensor_item item = {sizeof(item)};
 		const unsigned char *got = wants[i].to;

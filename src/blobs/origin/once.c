@@ -152,7 +152,7 @@ static int fetch_wait(struct fetch *f)
 	return SL_MIN(rc, 0);
 }
 
-/* Waits for the process that has the lease, and fails if the lease is a blob, which no end frees. */
+/* Waits for the process with the lease; fails if the lease is a blob, which no end frees. */
 static int fetch_await_leader(struct fetch *f)
 {
 	struct sluice_blob_info info = {.size = sizeof(info)};

@@ -73,7 +73,8 @@ struct sl_piece {
 	int64_t gaps;
 	void (*done)(struct sl_piece *);
 
-	_Atomic bool cancelled; /* set by the engine, any thread: end early if that is easy */
+	_Atomic bool cancelled;  /* set by the engine, any thread: end early if that is easy */
+	const _Atomic bool *too; /* NULL, or that of the opening that wants the bytes */
 
 	/* The engine's own. */
 	struct sluice_op *op;
@@ -169,6 +170,12 @@ struct sl_backend_ops {
 	 */
 	int (*open_start)(struct sl_core *core, const struct sl_uri *uri,
 	                  const struct sluice_open_options *options, struct sl_opening *opening);
+	/* Caller: as open(), where open_start() has ended with the backend of a file that has the
+	 * array. Takes opening->backend; its `cancelled` ends what that is asked for. NULL: it ends
+	 * with the array. */
+	int (*open_in)(struct sl_core *core, const struct sl_uri *uri,
+	               const struct sluice_open_options *options, struct sl_opening *opening,
+	               struct sl_backend **out);
 	/* Any, with an operation's mutex: some openings have `cancelled` set. NULL: as above. */
 	void (*cancel_open)(struct sl_core *core);
 	/* Any, once, behind open(). *out is 0. */

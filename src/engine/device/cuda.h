@@ -15,7 +15,8 @@ struct cuda {
 	struct sl_cuda_text text;
 	struct sl_device_sharing sharing; /* base.sharing points here if memory can be shared */
 	size_t memory_bytes;
-	_Atomic uint32_t reached; /* bits of devices whose memory this one was asked to reach */
+	/* bits of devices whose memory this one was asked to reach, and those that it reaches */
+	_Atomic uint32_t asked, reached;
 	bool direct; /* shared memory is also made for access by other devices on the bus */
 
 	/* Set by the first call that works on the device, and constant afterwards. */
@@ -64,7 +65,7 @@ void sl_cuda_leave(void);
 
 /* ------------------------------------------------------------------------- cuda_stream.c */
 
-void sl_cuda_reach(struct sl_device *device, struct sl_device *other);
+bool sl_cuda_reach(struct sl_device *device, struct sl_device *other);
 int sl_cuda_stream_new(struct sl_device *device, sluice_stream *out);
 int sl_cuda_stream_free(struct sl_device *device, sluice_stream stream);
 int sl_cuda_stream_query(struct sl_device *device, sluice_stream stream);

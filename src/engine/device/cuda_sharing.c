@@ -309,20 +309,31 @@ static bool cuda_has(const struct sl_cuda_api *api, const struct cuda *cuda, int
 
 /*
  * Contexts reach each other's memory when one of them asks for that, once. It is no error if the
- * program has asked before, or if the devices cannot.
+ * program has asked before. Two threads that ask at a time may both ask the driver.
  */
-void sl_cuda_reach(struct sl_device *device, struct sl_device *other)
+bool sl_cuda_reach(struct sl_device *device, struct sl_device *other)
 {
+	const struct sl_cuda_api *api = sl_cuda_driver();
 	struct cuda *cuda = sl_cuda_of(device), *peer = sl_cuda_of(other);
 	uint32_t bit = UINT32_C(1) << peer->ordinal % 32;
+	CUresult error;
+	int can = 0;
 
-	if (atomic_fetch_or(&cuda->reached, bit) & bit || sl_cuda_enter(peer, NULL))
-		return;
+	if (atomic_load(&cuda->asked) & bit)
+		return atomic_load(&cuda->reached) & bit;
+	if (sl_cuda_enter(peer, NULL))
+		return false;
 	sl_cuda_leave();
-	if (sl_cuda_enter(cuda, NULL))
-		return;
-	sl_cuda_driver()->cuCtxEnablePeerAccess(peer->primary, 0);
-	sl_cuda_leave();
+	if (api->cuDeviceCanAccessPeer(&can, cuda->ordinal, peer->ordinal))
+		can = 0;
+	if (can && !sl_cuda_enter(cuda, NULL)) {
+		error = api->cuCtxEnablePeerAccess(peer->primary, 0);
+		sl_cuda_leave();
+		if (!error || error == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)
+			atomic_fetch_or(&cuda->reached, bit);
+	}
+	atomic_fetch_or(&cuda->asked, bit);
+	return atomic_load(&cuda->reached) & bit;
 }
 
 const struct sl_device_sharing *sl_cuda_sharing(const struct sl_cuda_api *api, struct cuda *cuda)

@@ -467,13 +467,10 @@ int sluice_copy_on(void *dst, const void *src, size_t n, sluice_stream stream)
 	return device_said(device, device->ops->copy(device, stream, dst, src, n, false), "copy");
 }
 
-void sl_device_reach(int device, int other)
+bool sl_device_reach(struct sl_device *device, struct sl_device *other)
 {
-	struct sl_device *to, *from;
-
-	if (other >= 0 && other != device && !device_numbered(device, &to) &&
-	    !device_numbered(other, &from) && to->ops == from->ops && to->ops->reach)
-		to->ops->reach(to, from);
+	return device == other || (device->ops == other->ops && device->ops->reach &&
+	                           device->ops->reach(device, other));
 }
 
 int sl_device_copy_rows(int device, void *to, const void *from, size_t length, size_t count,

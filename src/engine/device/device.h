@@ -28,7 +28,7 @@ struct sl_command {
 			void *to;
 			const void *from;
 			size_t length;
-		} copy; /* host memory must be registered */
+		} copy; /* host memory must be registered with a device of the kind */
 	};
 };
 
@@ -148,10 +148,11 @@ struct sl_device_ops {
 	bool (*managed)(struct sl_device *device, const void *memory);
 
 	/*
-	 * Lets the device copy from another of its kind without a detour through host memory, where
-	 * possible. NULL: never.
+	 * Lets the device copy from another of its kind without a detour through host memory, and
+	 * returns true if that is possible. Copies of enqueue() may then be from memory of the
+	 * other. NULL: never.
 	 */
-	void (*reach)(struct sl_device *device, struct sl_device *other);
+	bool (*reach)(struct sl_device *device, struct sl_device *other);
 
 	/* Returns 0, or the error after which the device executes nothing more. */
 	int (*status)(struct sl_device *device);
@@ -269,9 +270,9 @@ struct sl_device *sl_device_of_memory(const void *memory);
 /* The same, with the allocation that holds the byte: no driver copies across its ends. Of host
  * memory, and where the driver does not say, the allocation is empty. */
 struct sl_device *sl_device_of_allocation(const void *memory, struct sl_allocation *out);
-/* Lets a device copy from another without a detour through host memory, where that is possible; -1:
- * the host. */
-void sl_device_reach(int device, int other);
+/* Lets a device copy from another, or from itself, without a detour through host memory. Returns
+ * true if that is possible. Makes driver calls. */
+bool sl_device_reach(struct sl_device *device, struct sl_device *other);
 /*
  * Copies rows from memory of the host to the device, in the order of the stream; to, from: the
  * first row. Memory that is not registered with the device is copied row by row. Makes driver

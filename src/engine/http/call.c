@@ -142,7 +142,10 @@ static void call_set_up(struct sl_http_request *request)
 		curl_easy_setopt(easy, CURLOPT_READDATA, request);
 		curl_easy_setopt(easy, CURLOPT_SEEKFUNCTION, call_on_seek);
 		curl_easy_setopt(easy, CURLOPT_SEEKDATA, request);
-		curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, CALL_BUFFER);
+		/* libcurl allocates it, too. Answers to bodies are short. */
+		curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE,
+		                 (long)SL_MIN(call->length, (uint64_t)CALL_BUFFER));
+		sl_http_transfer_expect(request->transfer, 0);
 		curl_easy_setopt(easy, CURLOPT_INFILESIZE_LARGE, (curl_off_t)call->length);
 		curl_easy_setopt(easy, CURLOPT_EXPECT_100_TIMEOUT_MS,
 		                 (long)SL_MIN(1000, stall / 2));

@@ -120,5 +120,8 @@ void sl_http_transfer_free(struct sl_http_transfer *transfer);
 /* Forgets all options of the request's handle, unless its last request was a successful GET for the
  * same file there: nothing of a file, least of all its password, goes elsewhere. */
 void sl_http_transfer_renew(struct sl_http_request *request, bool home);
+/* Sets the buffer of a handle for an answer of about so many bytes: libcurl allocates it for each
+ * transfer. */
+void sl_http_transfer_expect(struct sl_http_transfer *transfer, uint64_t bytes);
 
 #endif

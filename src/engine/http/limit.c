@@ -13,18 +13,19 @@
 #include <string.h>
 #include <strings.h>
 
-#include "http/http_internal.h"
+#include "http/hedge.h"
 
 #define LEAST_LOOK_NS 50000000 /* a rate over a shorter time means nothing */
 #define FIRST_ALLOWED 16
 #define SOON_ALLOWED  64
-#define FOLLOWS       1.5  /* the gain by a doubling that leads to the next */
-#define DOUBLED       1.25 /* the gain to justify twice as many permits */
-#define FASTER        1.04 /* the gain to justify more permits */
-#define AS_FAST       0.98 /* the rate to justify fewer permits */
-#define PAUSE         8    /* windows between trials */
-#define MOST_PAUSE    6    /* doublings of that, after failed trials */
-#define ROUND_TRIPS   32   /* a part takes so many, if it may be so long */
+#define SHORT_PIECE   ((size_t)64 << 10) /* takes less time than a round trip */
+#define FOLLOWS       1.5                /* the gain by a doubling that leads to the next */
+#define DOUBLED       1.25               /* the gain to justify twice as many permits */
+#define FASTER        1.04               /* the gain to justify more permits */
+#define AS_FAST       0.98               /* the rate to justify fewer permits */
+#define PAUSE         8                  /* windows between trials */
+#define MOST_PAUSE    6                  /* doublings of that, after failed trials */
+#define ROUND_TRIPS   32                 /* a part takes so many, if it may be so long */
 #define LEAST_PART    ((size_t)256 << 10)
 #define USUAL_PART    ((size_t)1 << 20)
 #define LONG_PART     ((size_t)4 << 20) /* `largest` at least */
@@ -196,26 +197,6 @@ static void limit_begin_locked(struct sl_http_limits *limits, struct sl_http_lim
 	limits->locked.active++;
 }
 
-bool sl_http_limit_enter(struct sl_http_limit *limit, struct sl_http_request *request)
-{
-	struct sl_http_limits *limits = limit->limits;
-	bool enters;
-
-	sl_mutex_lock(&limits->mutex);
-	/* sl_http_limits_admit_cancelled() may have run before, and found no request to end. */
-	enters = limit_has_room_locked(limits, limit) || sl_http_request_is_unwanted(request);
-	if (enters)
-		limit_begin_locked(limits, limit);
-	else
-		sl_list_append(request->kind->urgent ? limit->locked.waiting.next
-		                                     : &limit->locked.waiting,
-		               &request->link);
-	atomic_store_explicit(&limit->waits, !sl_list_empty(&limit->locked.waiting),
-	                      memory_order_relaxed);
-	sl_mutex_unlock(&limits->mutex);
-	return enters;
-}
-
 /* Begins a window: at once, or when new transfers have come to their speed. */
 static void limit_begin_window(struct sl_http_limit *limit, int64_t now, bool settling)
 {
@@ -242,6 +223,39 @@ static void limit_widen(struct sl_http_limit *limit, unsigned allowed, int64_t n
 	limit->locked.tried_from = 0;
 	limit->locked.rate = 0;
 	limit_allow(limit, allowed, now);
+}
+
+/* While the start goes on, short pieces that a thread waits for get a permit each, up to
+ * SOON_ALLOWED: to come to that number by answers would take them round trips. */
+static void limit_start_short(struct sl_http_limit *limit, const struct sl_http_request *request)
+{
+	unsigned allowed = atomic_load(&limit->allowed);
+	const struct sl_piece *piece = request->kind->piece ? sl_http_get_of(request)->piece : NULL;
+
+	if (piece && piece->urgent && piece->length <= SHORT_PIECE && limit->locked.starting &&
+	    limit->locked.active == allowed && allowed < SL_MIN(limit->most, SOON_ALLOWED))
+		limit_widen(limit, allowed + 1, sl_now());
+}
+
+bool sl_http_limit_enter(struct sl_http_limit *limit, struct sl_http_request *request)
+{
+	struct sl_http_limits *limits = limit->limits;
+	bool enters;
+
+	sl_mutex_lock(&limits->mutex);
+	limit_start_short(limit, request);
+	/* sl_http_limits_admit_cancelled() may have run before, and found no request to end. */
+	enters = limit_has_room_locked(limits, limit) || sl_http_request_is_unwanted(request);
+	if (enters)
+		limit_begin_locked(limits, limit);
+	else
+		sl_list_append(request->kind->urgent ? limit->locked.waiting.next
+		                                     : &limit->locked.waiting,
+		               &request->link);
+	atomic_store_explicit(&limit->waits, !sl_list_empty(&limit->locked.waiting),
+	                      memory_order_relaxed);
+	sl_mutex_unlock(&limits->mutex);
+	return enters;
 }
 
 struct sl_http_limit *sl_http_limit_acquire(struct sl_http_limits *limits, const char *origin,

@@ -38,7 +38,8 @@ bool sl_http_pace_take_credit(struct sl_http_pace *pace);
  * the goodput in two windows, before and after a change. From a cold start the number doubles while
  * the goodput follows. An answer to a short request adds three as well, if it took longer to come
  * than to pass: connections mostly wait, so they are too few. From SOON_ALLOWED on it adds two,
- * while more files are open and answers come nearly as soon as the soonest did. Later the number is
+ * while more files are open and answers come nearly as soon as the soonest did. Short pieces that a
+ * thread waits for add one each up to there, before an answer. Later the number is
  * tried in turn with a quarter more, kept if more bytes per second come, and with a fifth less,
  * kept if as many come. It is halved when the server calls itself overloaded, or refuses
  * connections.

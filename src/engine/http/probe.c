@@ -59,6 +59,7 @@ static void probe_set_slow(struct sl_http_request *request)
 static void head_prepare(struct sl_http_request *request)
 {
 	curl_easy_setopt(request->transfer->easy, CURLOPT_NOBODY, 1L);
+	sl_http_transfer_expect(request->transfer, 0);
 	probe_set_slow(request);
 }
 
@@ -69,6 +70,8 @@ static void probe_prepare(struct sl_http_request *request)
 	http->head_bytes = 0;
 	request->ranged = !http->confirm_empty && !sl_http_probe_asks_all(request);
 	request->length = probe_has_head(request) ? http->head_most : request->ranged;
+	if (probe_has_head(request))
+		sl_http_transfer_expect(request->transfer, request->length);
 	probe_set_slow(request);
 }
 

@@ -12,9 +12,6 @@
 #include "http/hedge.h"
 #include "http/multipart.h"
 
-#define LEAST_BUFFER (16L << 10)
-#define HEADER_BYTES (4L << 10)
-
 /* ------------------------------------------------------------------------------------- kinds */
 
 static bool range_is_unwanted(const struct sl_http_request *request)
@@ -22,6 +19,7 @@ static bool range_is_unwanted(const struct sl_http_request *request)
 	const struct sl_http_get *get = sl_http_get_of(request);
 
 	return atomic_load_explicit(&get->piece->cancelled, memory_order_relaxed) ||
+	       (get->piece->too && atomic_load_explicit(get->piece->too, memory_order_relaxed)) ||
 	       (get->instead &&
 	        atomic_load_explicit(&get->instead->cancelled, memory_order_relaxed)) ||
 	       (get->hedge && sl_http_hedge_is_won(get->hedge));
@@ -31,7 +29,6 @@ static void range_prepare(struct sl_http_request *request)
 {
 	const struct sl_http_get *get = sl_http_get_of(request);
 	const struct sl_piece *piece = get->piece;
-	long buffer;
 
 	request->from = piece->offset + piece->moved;
 	request->length = piece->length - piece->moved;
@@ -39,10 +36,7 @@ static void range_prepare(struct sl_http_request *request)
 	if (sl_http_may_hedge(request->http) && !get->hedge)
 		request->slow = request->asked +
 		                sl_http_pace_due(&request->http->limit->pace, request->length);
-	/* libcurl allocates it for each transfer. */
-	buffer = (long)SL_MIN(request->length, (uint64_t)SL_HTTP_BUFFER) + HEADER_BYTES;
-	curl_easy_setopt(request->transfer->easy, CURLOPT_BUFFERSIZE,
-	                 SL_MAX(SL_MIN(buffer, SL_HTTP_BUFFER), LEAST_BUFFER));
+	sl_http_transfer_expect(request->transfer, request->length);
 }
 
 static size_t range_take(struct sl_http_request *request, const char *data, size_t bytes)

@@ -16,6 +16,9 @@
 
 #include "http/http_internal.h"
 
+#define LEAST_BUFFER (16L << 10)
+#define HEADER_BYTES (4L << 10)
+
 /* ----------------------------------------------------------------------------------- sockets */
 
 /* A socket's state, beside EPOLLIN and EPOLLOUT as epoll has them. */
@@ -275,6 +278,14 @@ static void transfer_set_url(struct sl_http_transfer *transfer, const char *url,
 	curl_easy_setopt(transfer->easy, CURLOPT_CURLU, transfer->parsed);
 	if (!transfer->parsed)
 		curl_easy_setopt(transfer->easy, CURLOPT_URL, url);
+}
+
+void sl_http_transfer_expect(struct sl_http_transfer *transfer, uint64_t bytes)
+{
+	long buffer = (long)SL_MIN(bytes, (uint64_t)SL_HTTP_BUFFER) + HEADER_BYTES;
+
+	curl_easy_setopt(transfer->easy, CURLOPT_BUFFERSIZE,
+	                 SL_MAX(SL_MIN(buffer, SL_HTTP_BUFFER), LEAST_BUFFER));
 }
 
 void sl_http_transfer_renew(struct sl_http_request *request, bool home)

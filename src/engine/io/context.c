@@ -262,6 +262,7 @@ static void context_stop_threads(struct sluice_context *ctx) SL_UNCHECKED
 	for (unsigned i = 0; i < SL_DEVICES_MOST; i++)
 		sl_staging_stop(ctx->devices.staging[i]);
 	sl_pool_stop(ctx->opens.pool);
+	sl_pool_stop(ctx->opens.looks);
 	sl_pool_stop(core->waiting);
 	sl_pool_stop(core->pool);
 	sl_uring_stop(core->uring);
@@ -270,6 +271,7 @@ static void context_stop_threads(struct sluice_context *ctx) SL_UNCHECKED
 	for (unsigned i = 0; i < SL_DEVICES_MOST; i++)
 		sl_staging_free(ctx->devices.staging[i]);
 	sl_pool_free(ctx->opens.pool);
+	sl_pool_free(ctx->opens.looks);
 	sl_pool_free(core->waiting);
 	sl_pool_free(core->pool);
 	sl_uring_free(core->uring);

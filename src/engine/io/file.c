@@ -182,6 +182,8 @@ int sl_file_open_backend(struct sluice_context *ctx, const char *uri,
 	ops = options->dataset ? sl_dataset_ops : scheme->ops;
 	if (options->part && strcmp(parsed.scheme, "file"))
 		rc = sl_fail(-ENOTSUP, "open options: only a local file has a part");
+	else if (opening && out)
+		rc = ops->open_in(&ctx->core, &parsed, options, opening, out);
 	else if (!opening)
 		rc = ops->open(&ctx->core, &parsed, options, out);
 	else if (!ops->open_start)

@@ -49,7 +49,8 @@ int sl_file_copy_options(const struct sluice_open_options *from, struct sluice_o
 /* Parses a URI, to be cleared, and finds the scheme. Returns 0, or -errno with a sentence. */
 int sl_file_find_scheme(const char *uri, struct sl_uri *parsed, const struct sl_scheme **out);
 /* Opens what the URI names by its backend. May wait, unless `opening` is given: then open_start()
- * is called, -EAGAIN if there is none. Returns 0, or -errno with a sentence. */
+ * is called, -EAGAIN if there is none; or, with `out`, open_in(). Returns 0, or -errno with a
+ * sentence. */
 int sl_file_open_backend(struct sluice_context *ctx, const char *uri,
                          const struct sluice_open_options *options, struct sl_opening *opening,
                          struct sl_backend **out);
@@ -91,7 +92,9 @@ struct sluice_context {
 
 	struct {
 		struct sl_mutex mutex;
-		struct sl_pool *pool SL_GUARDED_BY(&mutex); /* of opening.c, or NULL */
+		/* Of opening.c, or NULL. Opens and looks do not wait for each other. */
+		struct sl_pool *pool SL_GUARDED_BY(&mutex);
+		struct sl_pool *looks SL_GUARDED_BY(&mutex);
 	} opens;
 
 	struct sluice_queue done; /* for sluice_context_queue() */
@@ -250,6 +253,7 @@ struct sluice_op {
 	struct sluice_extent *extents;
 	size_t count;
 	struct sl_box *box; /* that its extent is a packed copy of, or NULL */
+	struct sl_fan *fan; /* further memory that a read goes to, or NULL */
 
 	struct {
 		struct sl_object *object;
@@ -344,6 +348,10 @@ void sl_streams_unblocked(struct sluice_context *ctx);
 /* Whether a request, which may be of an older program, has the field. */
 #define SL_REQUEST_HAS(r, field) \
 	((r)->size >= offsetof(struct sluice_request, field) + sizeof((r)->field))
+static inline bool sl_wants_fan(const struct sluice_request *r)
+{
+	return SL_REQUEST_HAS(r, also_count) && r->also_count;
+}
 static inline bool sl_wants_stream(const struct sluice_request *r)
 {
 	return SL_REQUEST_HAS(r, stream) && r->on;

@@ -81,6 +81,7 @@ static void op_free(struct sluice_op *op) SL_UNCHECKED
 	sl_staged_free(op->staged);
 	free(op->open);
 	free(op->box);
+	free(op->fan);
 	free(op->message);
 	sl_mutex_destroy(&op->mutex);
 	if (op->done.queue != &op->ctx->done)

@@ -14,7 +14,7 @@
 
 #include "io/io_internal.h"
 
-#define OPENS_MOST 64 /* threads */
+#define OPENS_MOST 64 /* threads of a pool */
 
 struct sl_open {
 	struct sl_opening base;
@@ -125,29 +125,37 @@ static void open_run_task(struct sl_task *task)
 		return;
 	}
 	if (open->stage == OPEN_BEGINS && !atomic_load(&base->cancelled)) {
-		base->error = sl_file_open_backend(open->op->ctx, open->uri, &open->options, NULL,
-		                                   &base->backend);
+		base->error = sl_file_open_backend(open->op->ctx, open->uri, &open->options,
+		                                   base->backend ? base : NULL, &base->backend);
 		base->message = base->error ? strdup(sluice_last_message()) : NULL;
 	}
 	open_end(open, true);
 }
 
-int sl_context_get_opens(struct sluice_context *ctx, struct sl_pool **out)
+/* Returns a pool, started at its first use. */
+static int opens_get_pool(struct sluice_context *ctx, bool looks, struct sl_pool **out)
 {
+	struct sl_pool **pool;
 	int rc = 0;
 
 	sl_mutex_lock(&ctx->opens.mutex);
-	if (!ctx->opens.pool)
-		rc = sl_pool_start("sluice-open", 1, OPENS_MOST, &ctx->opens.pool);
-	*out = ctx->opens.pool;
+	pool = looks ? &ctx->opens.looks : &ctx->opens.pool;
+	if (!*pool)
+		rc = sl_pool_start(looks ? "sluice-look" : "sluice-open", 1, OPENS_MOST, pool);
+	*out = *pool;
 	sl_mutex_unlock(&ctx->opens.mutex);
 	return rc;
+}
+
+int sl_context_get_looks(struct sluice_context *ctx, struct sl_pool **out)
+{
+	return opens_get_pool(ctx, true, out);
 }
 
 static int open_submit(struct sl_open *open, int stage)
 {
 	struct sl_pool *pool;
-	int rc = sl_context_get_opens(open->op->ctx, &pool);
+	int rc = opens_get_pool(open->op->ctx, false, &pool);
 
 	open->stage = stage;
 	if (!rc)
@@ -159,7 +167,8 @@ static void open_done(struct sl_opening *base)
 {
 	struct sl_open *open = SL_CONTAINER(base, struct sl_open, base);
 
-	if (base->error == -EREMOTE) {
+	/* Or the file of a dataset is open. */
+	if (base->error == -EREMOTE || (!base->error && open->options.dataset)) {
 		free(base->message);
 		base->message = NULL;
 		base->error = open_submit(open, OPEN_BEGINS);

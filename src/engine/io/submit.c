@@ -110,7 +110,8 @@ static int op_copy_extents(struct sluice_op *op, const struct sluice_request *r)
 	}
 	if (r->count)
 		memcpy(op->extents, r->extents, r->count * sizeof(*op->extents));
-	if (op->kind == SL_READ && op->file->limits.remote && !sl_wants_stream(r))
+	if (op->kind == SL_READ && op->file->limits.remote && !sl_wants_stream(r) &&
+	    !sl_wants_fan(r))
 		qsort(op->extents, r->count, sizeof(*op->extents), extent_compare);
 	for (size_t i = 0; i < r->count; i++) {
 		const struct sluice_extent *extent = &op->extents[i];
@@ -244,13 +245,18 @@ static int route_awaited(struct sluice_op *op, const struct sluice_request *r,
 	struct sl_staging *staging;
 	int rc;
 
+	if (op->fan && !memory && op->order.count)
+		return sl_fail(-EINVAL, "request: with further memory the extents are of a device");
+	if (op->fan && holder && memory)
+		return sl_fail(-ENOTSUP, "'%s' is memory of a device, and is read into one memory",
+		               op->file->uri);
 	/* The backend has the copiers of both devices move the bytes. */
 	if (holder) {
 		op->device = memory;
 		rc = sl_context_get_staging(op->ctx, holder, &staging);
 		return rc || !memory ? rc : sl_context_get_staging(op->ctx, memory, &staging);
 	}
-	rc = route_by_backend(op, memory, r);
+	rc = op->fan ? 0 : route_by_backend(op, memory, r);
 	if (rc || !memory)
 		return SL_MIN(rc, 0);
 	rc = sl_context_get_staging(op->ctx, memory, &staging);
@@ -357,6 +363,8 @@ static int submit_admitted(struct sluice_file *file, const struct sluice_request
 
 	if (!rc)
 		rc = request_box(file, r, &op->box);
+	if (!rc && sl_wants_fan(r))
+		rc = sl_fan_new(op, r);
 	if (op) {
 		op->over = over;
 		op->missed = missed;
@@ -384,7 +392,7 @@ static bool submit_read_at_once(struct sluice_file *file, const struct sluice_re
 	int64_t moved;
 	uint64_t mark;
 
-	if (!out || r->kind != SLUICE_READ || r->count != 1 || !extent->length ||
+	if (!out || r->kind != SLUICE_READ || r->count != 1 || sl_wants_fan(r) || !extent->length ||
 	    (SL_REQUEST_HAS(r, rank) && r->rank) ||
 	    extent->length > file->ctx->core.settings.inline_bytes || sl_wants_stream(r) ||
 	    !backend->ops->read_now || file->limits.device ||

@@ -3,8 +3,9 @@
  * Staging
  *
  * The pinned memory of a device in a context: maps it, divides it into two halves and the words of
- * slots, and registers it with the device, step by step as operations need it. Starts and ends the copier and the poller,
- * which are the threads of this room. Called by the threads that make and free contexts.
+ * slots, and registers it with the device, step by step as operations need it. Starts and ends the
+ * copier and the poller, which are the threads of this room. Called by threads that make and free
+ * contexts, and that submit.
  *
  * The halves are apart for good. Slots of stream order come back when streams go on, which may need
  * anything that their program does next, the end of an operation that it awaits included; so memory

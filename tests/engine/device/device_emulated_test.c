@@ -112,6 +112,63 @@ static void add_line(void *to, const char *line)
 	strncat(text->all, "\n", sizeof(text->all) - strlen(text->all) - 1);
 }
 
+/* Gives the other device a copy, alone or with another. Returns the result of the call. */
+static int give_far(struct sl_device *device, void *to, const void *from, size_t count)
+{
+	struct sl_command commands[] = {copy_command(to, from, 5000),
+	                                copy_command((char *)to + 5000, (char *)from + 5000, 77)};
+	sluice_stream stream;
+	size_t taken;
+	int rc;
+
+	assert_int_equal(device->ops->stream_new(device, &stream), 0);
+	rc = device->ops->enqueue(device, stream, commands, count, &taken);
+	assert_int_equal(taken, rc ? 0 : count);
+	assert_int_equal(device->ops->stream_synchronize(device, stream), 0);
+	assert_int_equal(device->ops->stream_free(device, stream), 0);
+	return rc;
+}
+
+DEVICE_TEST(a_device_takes_copies_of_memory_that_it_reaches_or_that_another_has_registered)
+{
+	struct sluice_emulated_options o = SLUICE_EMULATED_OPTIONS_INIT;
+	struct sl_device *other = sl_device_find(1);
+	char *held = malloc(5077), *there;
+	int here = 0;
+
+	assert_int_equal(sluice_device_alloc(1, DATA_BYTES, (void **)&there), 0);
+	memset(f->data, 0x5a, DATA_BYTES);
+	assert_int_equal(sluice_copy(f->memory, f->data, DATA_BYTES), 0);
+	for (o.no_peers = 0; o.no_peers < 2; o.no_peers++) {
+		assert_int_equal(sluice_emulated_configure(1, &o), 0);
+		assert_int_equal(sl_device_reach(other, f->device), !o.no_peers);
+		assert_true(sl_device_reach(f->device, f->device));
+		for (size_t count = 1; count <= 2; count++) {
+			const void *sources[] = {f->memory, f->data};
+
+			for (int i = 0; i < 2; i++) {
+				bool refused = !i && o.no_peers;
+				size_t n = count == 2 ? 5077 : 5000;
+
+				memset(held, 0, 5077);
+				assert_int_equal(sluice_copy(there, held, 5077), 0);
+				assert_int_equal(give_far(other, there, sources[i], count),
+				                 refused ? -EINVAL : 0);
+				assert_int_equal(sluice_copy(held, there, 5077), 0);
+				assert_int_equal(held[0], refused ? 0 : 0x5a);
+				assert_int_equal(held[n - 1], refused ? 0 : 0x5a);
+			}
+		}
+		/* A copy by itself needs no peers; memory that no device knows is refused. */
+		assert_int_equal(sluice_copy(there, f->memory, DATA_BYTES), 0);
+		assert_int_equal(give_far(other, there, &here, 1), -EINVAL);
+	}
+	o.no_peers = 0;
+	assert_int_equal(sluice_emulated_configure(1, &o), 0);
+	assert_int_equal(sluice_device_free(there), 0);
+	free(held);
+}
+
 DEVICE_TEST(a_report_says_what_everything_waits_for)
 {
 	struct attempt freeing;

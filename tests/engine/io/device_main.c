@@ -9,7 +9,7 @@ int main(int argc, char **argv)
 	/* By hand: the cases whose names match. */
 	if (argc > 2)
 		cmocka_set_test_filter(argv[2]);
-	return RUN_FILES("device_stream", "device_failure", "device_refusal", "device_staging",
-	                 "device_shape", "device_extents", "device_driver", "device_load",
-	                 "device_slow");
+	return RUN_FILES("device_stream", "device_failure", "device_fan", "device_refusal",
+	                 "device_staging", "device_shape", "device_extents", "device_driver",
+	                 "device_load", "device_slow");
 }

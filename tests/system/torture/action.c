@@ -36,8 +36,23 @@ void action_extent(struct action *action, void *data, size_t length, uint64_t of
 static int submit(struct action *action, sluice_file *file, sluice_op **out)
 {
 	const struct sluice_extent *e = action->extents;
-	sluice_stream stream = action->lane->stream;
+	const struct lane *lane = action->lane;
+	sluice_stream stream = lane->stream;
 
+	if (action->fanned) {
+		struct sluice_request r = SLUICE_REQUEST_INIT;
+		void *also[EXTENTS_MOST];
+
+		for (unsigned i = 0; i < action->count; i++)
+			also[i] = lane->also_part.memory +
+			          ((unsigned char *)e[i].data - lane->awaited_part.memory);
+		r.kind = SLUICE_READ;
+		r.extents = e;
+		r.count = action->count;
+		r.also = also;
+		r.also_count = 1;
+		return sluice_submit(file, &r, out);
+	}
 	if (action->count == 1 && action->on)
 		return action->write
 		               ? sluice_write_on(file, e->data, e->length, e->offset, stream, out)

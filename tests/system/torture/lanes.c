@@ -136,6 +136,7 @@ static void check_guards(struct run *run)
 
 		check_guard(&lane->stream_part, lane, "stream's");
 		check_guard(&lane->awaited_part, lane, "awaited");
+		check_guard(&lane->also_part, lane, "further");
 		check_guard(&lane->scratch, lane, "caller's");
 		check_guard(&lane->plain, lane, "host");
 		check_guard(&lane->host, lane, "awaited host");
@@ -169,7 +170,7 @@ static void make_lanes(struct run *run)
 	run->host_bytes = 2 * each * s->lanes;
 	run->host = host = malloc(run->host_bytes);
 	for (unsigned i = 0; i < s->devices; i++) {
-		must(sluice_device_alloc(gpu_device((int)i), 3 * each * s->lanes, &run->memory[i]),
+		must(sluice_device_alloc(gpu_device((int)i), 4 * each * s->lanes, &run->memory[i]),
 		     "memory");
 		memory[i] = run->memory[i];
 		pinned[i] = pinned_memory[i] + PINNED_PATTERN;
@@ -182,6 +183,7 @@ static void make_lanes(struct run *run)
 		lane->device = (int)d;
 		lane->stream_part = next_part(&memory[d], s->part);
 		lane->awaited_part = next_part(&memory[d], s->part);
+		lane->also_part = next_part(&memory[(d + 1) % s->devices], s->part);
 		lane->scratch = next_part(&memory[d], s->part);
 		lane->plain = next_part(&host, s->part);
 		lane->host = next_part(&host, s->part);

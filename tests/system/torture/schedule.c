@@ -101,6 +101,7 @@ static void draw_device(struct rng *rng, struct schedule *s)
 		s->device[i].seed = 1 + rng_next(rng) / 2;
 		s->device[i].delay_us = (unsigned)PICK(rng, 0, 0, 5, 20, 100, 400);
 		s->device[i].preempt_us = (unsigned)PICK(rng, 0, 0, 10, 50, 200, 1000);
+		s->device[i].no_peers = one_in(rng, 3);
 		if (s->lanes > 60 && s->device[i].preempt_us > 50)
 			s->device[i].preempt_us = 50;
 	}
@@ -259,9 +260,9 @@ void schedule_print(const struct schedule *s)
 	       c->backend, c->workers, c->direct_bytes, c->tune, c->staging_bytes,
 	       s->own_staging ? " (the test's own)" : "", c->max_operations);
 	for (unsigned i = 0; i < s->devices && !gpu_is_real(); i++)
-		printf("device %u: seed %llu, delay %u us, preempt %u us\n", i,
+		printf("device %u: seed %llu, delay %u us, preempt %u us%s\n", i,
 		       (unsigned long long)s->device[i].seed, s->device[i].delay_us,
-		       s->device[i].preempt_us);
+		       s->device[i].preempt_us, s->device[i].no_peers ? ", no peers" : "");
 	printf("trouble: %u freers%s, %u%% cancelled, %u/1000 errors, %u/1000 short%s%s%s\n",
 	       s->freers, s->pins ? " that pin" : "", s->cancels, s->errors, s->shorts,
 	       s->carefree ? ", nothing fails" : "",

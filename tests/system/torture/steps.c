@@ -298,10 +298,9 @@ void finish_awaited(struct actor *actor, struct lane *lane)
 	lane->awaited = NULL;
 	sluice_wait(action->op, -1);
 	moved();
-	while (check && check->reader != action)
-		check = check->next;
-	if (check)
-		look(check);
+	for (; check; check = check->next)
+		if (check->reader == action)
+			look(check);
 }
 
 static void step_awaited(struct actor *actor, struct lane *lane)
@@ -312,6 +311,7 @@ static void step_awaited(struct actor *actor, struct lane *lane)
 	                   : write ? "awaited write of host memory"
 	                           : "awaited read into host memory";
 	struct action *action;
+	struct check *check = NULL;
 
 	finish_awaited(actor, lane);
 	if (write) {
@@ -326,7 +326,13 @@ static void step_awaited(struct actor *actor, struct lane *lane)
 	action->device_memory = device;
 	if (!write) {
 		set_now(part->memory, 0x77, part->length);
-		expect(actor, lane, action, shared);
+		check = expect(actor, lane, action, shared);
+		action->fanned = device && below(actor, 2);
+	}
+	if (action->fanned) {
+		set_now(lane->also_part.memory, 0x77, part->length);
+		check_copy(actor, check, lane, "read into a further device", part->memory,
+		           lane->also_part.memory);
 	}
 	for (unsigned i = 0; i < action->count && write; i++) {
 		const struct sluice_extent *e = &action->extents[i];

@@ -96,6 +96,7 @@ struct lane {
 	struct part stream_part; /* of the device, used in stream order */
 	struct part
 		awaited_part;   /* of the device, used by operations that are awaited on the host */
+	struct part also_part;  /* of the next device: further memory of reads of the last */
 	struct part scratch;    /* of the device, for copies of the caller's own */
 	struct part plain;      /* of the host, used in stream order */
 	struct part host;       /* of the host, awaited on the host */
@@ -115,6 +116,7 @@ struct action {
 	const char *what;
 	const struct lane *lane;
 	bool write, on, device_memory;
+	bool fanned; /* a read into awaited_part that brings the bytes to also_part, too */
 	unsigned handle;
 	unsigned count;
 	struct sluice_extent extents[EXTENTS_MOST];

@@ -240,5 +240,6 @@ const struct sl_device_ops sl_emulated_ops = {
 	.event_await = sl_emulated_event_await,
 	.event_query = sl_emulated_event_query,
 	.event_synchronize = sl_emulated_event_synchronize,
+	.reach = sl_emulated_reach,
 	.status = emulated_status,
 };

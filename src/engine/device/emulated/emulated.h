@@ -76,9 +76,11 @@ enum memory_kind {
 /* Classifies a range; for the first four kinds *bytes is its mapping. */
 enum memory_kind sl_emulated_memory_kind(struct emulated *device, const void *memory, size_t length,
                                          char **bytes) SL_REQUIRES(&device->mutex);
-/* Returns where the bytes of memory of another device are; NULL: it is none, or not all of it is
- * there. Takes the other device's mutex. */
-char *sl_emulated_peer(struct emulated *device, const void *memory, size_t length);
+/* Returns where the bytes are of memory that another device has registered, or, if this one reaches
+ * it, of its own memory; NULL: it is none, or not all of it is there. Takes the other's mutex. */
+char *sl_emulated_peer(struct emulated *device, const void *memory, size_t length, bool reaches);
+/* As the contract's. `other` may be NULL: any. */
+bool sl_emulated_reach(struct sl_device *device, struct sl_device *other);
 bool sl_emulated_holds(struct emulated *device, const void *memory);
 int sl_emulated_alloc(struct sl_device *device, size_t length, void **out);
 int sl_emulated_free(struct sl_device *device, void *memory);

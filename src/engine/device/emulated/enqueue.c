@@ -23,7 +23,6 @@ struct order {
 	/* the caller will wait for the end: held up while a thread is stuck in a full channel */
 	bool waits;
 	bool any_host; /* copy: host memory need not be registered */
-	char *peer;    /* copy: the source, if it is of another device */
 };
 
 static struct command *new_command(struct emulated *device)
@@ -60,12 +59,14 @@ static int resolve_copy(struct emulated *device, struct copy *copy, const struct
 	there = sl_emulated_memory_kind(device, copy->to, copy->length, &to);
 	here = sl_emulated_memory_kind(device, copy->from, copy->length, &from);
 	if (!(is_devices_memory(there) || is_devices_memory(here)) || there == MEMORY_FOREIGN ||
-	    (here == MEMORY_FOREIGN && !order->peer) || there == MEMORY_READ_ONLY)
+	    (here == MEMORY_FOREIGN && !copy->peer) || there == MEMORY_READ_ONLY)
 		return -EINVAL;
+	if (here == MEMORY_HOST && copy->peer)
+		here = MEMORY_REGISTERED;
 	if ((there == MEMORY_HOST || here == MEMORY_HOST) && !order->any_host)
 		return -EINVAL;
 	if (here == MEMORY_FOREIGN)
-		from = order->peer;
+		from = copy->peer;
 	copy->to_bytes = to;
 	copy->from_bytes = from;
 	copy->wrong = copy->length && (there == MEMORY_WRONG || here == MEMORY_WRONG);
@@ -234,10 +235,13 @@ static int enqueue_word(struct emulated *device, sluice_stream stream,
 	                   &order);
 }
 
-static struct copy copy_of(const struct sl_command *from)
+static struct copy copy_of(struct emulated *device, void *to, const void *from, size_t length,
+                           bool reaches)
 {
-	return (struct copy){
-		.to = from->copy.to, .from = from->copy.from, .length = from->copy.length};
+	return (struct copy){.to = to,
+	                     .from = from,
+	                     .length = length,
+	                     .peer = sl_emulated_peer(device, from, length, reaches)};
 }
 
 static int enqueue_one(struct emulated *device, sluice_stream stream, const struct sl_command *from)
@@ -250,7 +254,9 @@ static int enqueue_one(struct emulated *device, sluice_stream stream, const stru
 		return enqueue_word(device, stream, from);
 	case SL_COPY:
 		copy.command.kind = COPY;
-		copy.command.copy.one = copy_of(from);
+		copy.command.copy.one =
+			copy_of(device, from->copy.to, from->copy.from, from->copy.length,
+		                sl_emulated_reach(&device->base, NULL));
 		return give_single(device, stream, SLUICE_EMULATED_COPY, &copy);
 	}
 	return -EINVAL;
@@ -261,12 +267,14 @@ static int enqueue_batch(struct emulated *device, sluice_stream stream,
 {
 	struct order order = {.call = "batch of copies"};
 	struct copy *batch = calloc(count, sizeof(*batch));
+	bool reaches = sl_emulated_reach(&device->base, NULL);
 	int rc;
 
 	if (!batch)
 		return -ENOMEM;
 	for (size_t i = 0; i < count; i++)
-		batch[i] = copy_of(&from[i]);
+		batch[i] = copy_of(device, from[i].copy.to, from[i].copy.from, from[i].copy.length,
+		                   reaches);
 	order.command.kind = COPY;
 	order.command.copy.batch = batch;
 	order.command.copy.count = count;
@@ -344,8 +352,7 @@ int sl_emulated_copy(struct sl_device *base, sluice_stream stream, void *to, con
 	int rc;
 
 	order.command.kind = COPY;
-	order.command.copy.one = (struct copy){.to = to, .from = from, .length = length};
-	order.peer = sl_emulated_peer(device, from, length);
+	order.command.copy.one = copy_of(device, to, from, length, true);
 	if (wait || kind_of_bytes(device, to, length) == MEMORY_HOST)
 		return copy_and_wait(device, stream, &order);
 	if (kind_of_bytes(device, from, length) == MEMORY_HOST) {

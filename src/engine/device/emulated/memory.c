@@ -69,21 +69,35 @@ enum memory_kind sl_emulated_memory_kind(struct emulated *device, const void *me
 	return range_covers(range, memory, length) ? MEMORY_REGISTERED : MEMORY_HOST;
 }
 
-char *sl_emulated_peer(struct emulated *device, const void *memory, size_t length)
+char *sl_emulated_peer(struct emulated *device, const void *memory, size_t length, bool reaches)
 {
 	struct emulated *other;
 	enum memory_kind kind;
 	char *bytes;
 
 	for (unsigned i = 0; (other = sl_emulated_each(i)); i++) {
-		if (other == device || !in_arena(other, memory))
+		if (other == device || !sl_emulated_started(other))
 			continue;
 		sl_mutex_lock(&other->mutex);
 		kind = sl_emulated_memory_kind(other, memory, length, &bytes);
 		sl_mutex_unlock(&other->mutex);
-		return kind == MEMORY_DEVICE || kind == MEMORY_READ_ONLY ? bytes : NULL;
+		if (kind == MEMORY_REGISTERED ||
+		    (reaches && (kind == MEMORY_DEVICE || kind == MEMORY_READ_ONLY)))
+			return bytes;
 	}
 	return NULL;
+}
+
+bool sl_emulated_reach(struct sl_device *base, struct sl_device *other)
+{
+	struct emulated *device = sl_emulated_of(base);
+	bool can;
+
+	(void)other;
+	sl_mutex_lock(&device->mutex);
+	can = !device->options.no_peers;
+	sl_mutex_unlock(&device->mutex);
+	return can;
 }
 
 /* ----------------------------------------------------------------------------- allocating */

@@ -61,6 +61,7 @@ struct copy {
 	void *to;         /* device address as the caller gave it */
 	const void *from; /* the same */
 	size_t length;
+	char *peer;             /* the source's bytes, if only another device has them */
 	char *to_bytes;         /* address of the bytes */
 	const char *from_bytes; /* the same */
 	bool wrong;             /* memory is gone: fails when executed */

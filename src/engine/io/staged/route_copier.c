@@ -60,6 +60,10 @@ static void copier_submit_locked(struct sl_slot_use *use, uint64_t bytes)
 {
 	struct sl_staged *staged = use->staged;
 
+	if (staged->fan_chunks) {
+		sl_fan_submit_locked(use, bytes);
+		return;
+	}
 	use->job.bytes = SL_MIN(bytes, staged->shape.slot_bytes);
 
 	use->walk = use->chunk;
@@ -87,6 +91,11 @@ static void copier_fill_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
 		staged->locked.filled++;
 		copier_submit_locked(use, UINT64_MAX);
 	}
+}
+
+static int copier_make(struct sl_staged *staged)
+{
+	return staged->op->fan ? sl_fan_begin(staged->op) : 0;
 }
 
 static void copier_granted(struct sl_slot_waiter *waiter)
@@ -126,6 +135,8 @@ static void copier_filled(struct sluice_op *op) SL_REQUIRES(&op->mutex)
 	struct sl_slot_use *use = &staged->uses[0];
 
 	sl_chunk_next(&chunks, &use->chunk);
+	if (staged->fan_chunks)
+		sl_fan_take_locked(staged, use);
 	copier_submit_locked(use, op->locked.moved);
 }
 
@@ -176,7 +187,7 @@ static struct sl_slot_use *copier_slot(struct sluice_op *op, uint64_t number)
 	for (unsigned i = 0; i < choices; i++) {
 		struct sl_slot_use *use = &staged->uses[(number + i) % staged->count];
 
-		if (use->ready)
+		if (use->ready && (!staged->fan_chunks || sl_fan_take_locked(staged, use)))
 			return use;
 	}
 	return NULL;
@@ -194,6 +205,7 @@ static void copier_chunk_done(struct sluice_op *op, struct sl_slot_use *use) SL_
 
 const struct sl_route sl_route_copier = {
 	.has_memory = true,
+	.make = copier_make,
 	.start = copier_start,
 	.memory = copier_memory,
 	.filled = copier_filled,

@@ -158,6 +158,7 @@ int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, const struct
 		return rc ? rc : sl_fail(-ENOMEM, "no memory");
 	}
 	staged->op = op;
+	sl_list_init(&staged->locked.fan_spare);
 	staged->route = route;
 	staged->staging = staging;
 	staged->stream = stream;
@@ -198,6 +199,7 @@ void sl_staged_free(struct sl_staged *staged)
 	if (!staged->slots[0].lost)
 		free(staged->transfers);
 	free(staged->slots);
+	free(staged->fan_chunks);
 	free(staged->shape.bricks);
 	free(staged);
 }

@@ -80,6 +80,7 @@ size_t sl_bricks_plan(struct sl_bricks *bricks, uint64_t all, const struct sl_se
 
 struct sl_route;
 struct sl_transfer;
+struct sl_fan_chunk;
 
 /* A slot, and the progress of its chunk. Guarded by op->mutex. */
 struct sl_slot_use {
@@ -97,7 +98,8 @@ struct sl_slot_use {
 	struct sl_copy_job job; /* while it is in flight the copier reads the next two */
 	struct sl_chunk walk;
 	uint64_t left;
-	struct sl_span part; /* what is left of a span whose slot was pinned in two steps */
+	struct sl_fan_chunk *fan; /* of fan.c: instead of the last three */
+	struct sl_span part;      /* what is left of a span whose slot was pinned in two steps */
 };
 
 /*
@@ -137,6 +139,7 @@ struct sl_staged {
 		struct sl_slot_use *current; /* its pieces are handed out now; or NULL */
 		uint64_t filled, passed;
 		struct sluice_extent extent; /* that op->locked.plan cuts */
+		struct sl_list fan_spare;    /* of fan_chunks: in no use */
 	} locked;                            /* guarded by op->mutex */
 
 	_Atomic uint64_t expected; /* of a read: bytes that its slots have yet to get */
@@ -151,6 +154,8 @@ struct sl_staged {
 	/* Of route_transfers.c. The submitting call's; untouched until the stream has passed. */
 	struct sl_transfer *transfers;
 	unsigned transfer_count;
+
+	struct sl_fan_chunk *fan_chunks; /* of fan.c; NULL: there is one target */
 
 	struct sl_slot *slots;
 	struct sl_slot_use uses[];
@@ -277,6 +282,29 @@ bool sl_route_next_range(struct sluice_op *op) SL_REQUIRES(&op->mutex);
 #define SL_TRANSFERS_MOST 64
 /* Whether the operation has no more of them. */
 bool sl_transfers_fit(const struct sluice_op *op);
+
+/* ----------------------------------------------------------------------------------- fan-out */
+
+struct sl_fan_target {
+	struct sl_device *device;
+	struct sl_staging *staging;
+	unsigned source; /* of its bytes: another target; UINT_MAX: the slot */
+};
+/* The memories that a read goes to; the first is that of its extents. Fixed at submission. */
+struct sl_fan {
+	unsigned count;
+	struct sl_fan_target targets[SL_DEVICES_MOST];
+	void *to[]; /* for each target but the first the addresses of all extents, or NULL */
+};
+/* Takes the further memory of a request. Returns 0, or a negative errno with a sentence. */
+int sl_fan_new(struct sluice_op *op, const struct sluice_request *r);
+/* Finds devices and sources, for an operation of sl_route_copier, in the submitting call. May call
+ * the driver. Returns 0, or a negative errno with a sentence. */
+int sl_fan_begin(struct sluice_op *op);
+/* Reserves the copies of a chunk for a slot. Returns false if too many chunks are on their way. */
+bool sl_fan_take_locked(struct sl_staged *staged, struct sl_slot_use *use);
+/* Has what was read of a chunk copied from its slot to all targets. */
+void sl_fan_submit_locked(struct sl_slot_use *use, uint64_t bytes);
 
 /* ------------------------------------------------------------------------------ stream order */
 
