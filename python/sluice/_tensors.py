@@ -125,7 +125,7 @@ class _Torch:
         return self.torch.empty(self.shape(kind, shape), dtype=self.dtype(kind), device=self.device)
 
     def reserve(self, sizes: Iterable[int]) -> None:
-        """Let torch's allocator have one allocation of the driver to divide, for tensors and blocks that would take many."""
+        """Let torch's allocator have one allocation of the driver to divide, where tensors and blocks would take many."""
         size = sum(-(-size // 512) * 512 for size in sizes)
         if self.device.type != "cuda" or size < 2 * _SEGMENT:
             return
@@ -400,7 +400,10 @@ def load_array(file: Path, device: Any = "cpu", **options: Any) -> Any:
 
 
 def _start(
-    parts: Sequence[tuple[_Files, _Torch | _Numpy, Mapping[str, Any]]], owners: list[Any], stream: Any, digests: Any = None
+    parts: Sequence[tuple[_Files, _Torch | _Numpy, Mapping[str, Any]]],
+    owners: list[Any],
+    stream: Any,
+    digests: Any = None,
 ) -> _core.Load:
     """Start to read batches; the owners have their memory, which they keep until it is read."""
     wants = [

@@ -45,7 +45,7 @@ def test_parts_have_their_bytes_and_the_whole_goes_with_the_last():
     parts = divided(memory, [(0, *U8, (7,)), (256, *F4, (2, 3)), (512, *F4, ()), (4096, *U8, (0, 2))])
     del memory
     assert [part.shape for part in parts] == [(7,), (2, 3), (), (0, 2)]
-    assert parts[0].tobytes() == copy[:7] and parts[1].tobytes() == copy[256:280] and parts[2].tobytes() == copy[512:516]
+    assert [part.tobytes() for part in parts] == [copy[:7], copy[256:280], copy[512:516], b""]
     order = random.sample(range(len(parts)), len(parts))
     for number in order:
         assert seen() is not None
@@ -99,7 +99,8 @@ def test_names_are_divided_among_blocks():
     sizes = [random.randrange(0, 2 * _blocks.SMALL) for _ in range(500)]
     entries = {str(i): (i, "U8", (size,), 0, 0, size) for i, size in enumerate(sizes)}
     blocks = list(_blocks.divided(list(entries), entries))
-    assert [name for names, _ in blocks for name in names] == [n for n, e in entries.items() if 0 < e[5] < _blocks.SMALL]
+    small = [name for name, entry in entries.items() if 0 < entry[5] < _blocks.SMALL]
+    assert [name for names, _ in blocks for name in names] == small
     for names, size in blocks:
         assert size == sum(-(-entries[name][5] // _blocks.ALIGNED) * _blocks.ALIGNED for name in names) <= _blocks.BLOCK
     assert all(size > _blocks.BLOCK - _blocks.SMALL for _, size in blocks[:-1])
