@@ -125,7 +125,7 @@ class _Torch:
         return self.torch.empty(self.shape(kind, shape), dtype=self.dtype(kind), device=self.device)
 
     def reserve(self, sizes: Iterable[int]) -> None:
-        """Let torch's allocator have one allocation of the driver to divide, where tensors and blocks would take many."""
+        """Let torch's allocator have one allocation of the driver to divide, for what would take many."""
         size = sum(-(-size // 512) * 512 for size in sizes)
         if self.device.type != "cuda" or size < 2 * _SEGMENT:
             return
