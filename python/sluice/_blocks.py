@@ -21,9 +21,9 @@ def divided(names: Sequence[str], entries: Mapping[str, Any]) -> Iterator[tuple[
     some: list[str] = []
     size = 0
     for name in names:
-        length = -(-entries[name][5] // ALIGNED) * ALIGNED
-        if not 0 < length < SMALL:
+        if not 0 < entries[name][5] < SMALL:
             continue
+        length = -(-entries[name][5] // ALIGNED) * ALIGNED
         if size + length > BLOCK:
             yield some, size
             some, size = [], 0

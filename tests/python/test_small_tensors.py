@@ -96,7 +96,8 @@ def test_many_threads_drop_the_parts_of_a_block():
 
 
 def test_names_are_divided_among_blocks():
-    sizes = [random.randrange(0, 2 * _blocks.SMALL) for _ in range(500)]
+    edges = [0, 1, _blocks.SMALL - 1, _blocks.SMALL, _blocks.SMALL + 1]
+    sizes = edges + [random.randrange(0, 2 * _blocks.SMALL) for _ in range(500)]
     entries = {str(i): (i, "U8", (size,), 0, 0, size) for i, size in enumerate(sizes)}
     blocks = list(_blocks.divided(list(entries), entries))
     small = [name for name, entry in entries.items() if 0 < entry[5] < _blocks.SMALL]
