@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What bench/device says in microseconds: submission, latency, and what waiting streams do to others."""
 
+import statistics
+
 import report
 from device_run import ORDERS, Program, Skipped, size_text
 from peers import GIB, KIB, MIB, Failed
@@ -53,6 +55,25 @@ def submission(b):
                lambda f: f["submit_us"],
                how="All calls together, divided by their number; they wait for pinned memory."),
     ]
+
+
+def steady(b):
+    """How far the slowest of 20 passes, after one that does not count, lies below the median of them."""
+    orders = {f"steady-{order}": b.move(b.source.path, (1, b.size), order) for order in ORDERS}
+    b.source.warm()
+    peers = {"copies": b.ceiling(0), "16 preads": b.peer("storage", b.source.path, 16)}
+    samples = b.in_turn(peers | orders, 6 if b.quick else 20)
+    below = {}
+    for name, some in samples.items():
+        rates = sorted(sample.rate for sample in some)
+        if rates:
+            below[name] = 100 * (1 - rates[0] / statistics.median(rates))
+            say(f"  {name}: {', '.join(f'{sample.rate / 1e9:.1f}' for sample in some)} GB/s")
+    most = max(20, below.get("copies", 0))
+    how = "Bare copies of 64 MiB from pinned memory and threads that pread were run in turn with them."
+    return [report.Figure(key, f"{key}, the slowest pass below the median", "%", skipped=b.failures.get(key, ""),
+                          most=b.aim(most) if key in orders else None, how=how, values=[below[key]] if key in below else [])
+            for key in [*orders, "copies", "16 preads"]]
 
 
 def latency(b):

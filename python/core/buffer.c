@@ -243,3 +243,123 @@ PyObject *wrap_dlpack(void *tensor, bool versioned, struct handle *handle)
 		slots->deleter(tensor);
 	return capsule;
 }
+
+/* ------------------------------------------------------------------------------------- divide */
+
+/* The structs of version 0 of DLPack. */
+struct dlpack_plain {
+	struct dlpack_tensor tensor;
+	void *context;
+	void (*deleter)(void *tensor);
+};
+
+/* A tensor that was divided; the last part that is deleted gives it back to its library. */
+struct dlpack_block {
+	struct dlpack_plain *whole;
+	_Atomic size_t users;
+};
+
+static void dlpack_block_give(struct dlpack_block *block)
+{
+	if (atomic_fetch_sub(&block->users, 1) != 1)
+		return;
+	block->whole->deleter(block->whole);
+	free(block);
+}
+
+/* On any thread, with the GIL or without it. */
+static void dlpack_part_delete(void *part)
+{
+	dlpack_block_give(((struct dlpack_plain *)part)->context);
+	free(part);
+}
+
+static void dlpack_part_free(PyObject *capsule)
+{
+	if (PyCapsule_IsValid(capsule, "dltensor"))
+		dlpack_part_delete(PyCapsule_GetPointer(capsule, "dltensor"));
+}
+
+/* Returns a capsule of the part (offset, code, bits, shape), or NULL with an exception. */
+static PyObject *dlpack_part(struct dlpack_block *block, PyObject *row)
+{
+	const struct dlpack_tensor *whole = &block->whole->tensor;
+	struct dlpack_plain *part;
+	struct lengths lengths;
+	uint64_t offset;
+	int code, bits;
+	int64_t bytes;
+	PyObject *capsule;
+
+	if (!PyTuple_Check(row)) {
+		PyErr_Format(PyExc_TypeError, "a tuple is needed, not %R", row);
+		return NULL;
+	}
+	if (!PyArg_ParseTuple(row, "O&iiO&", parse_number, &offset, &code, &bits, parse_lengths,
+	                      &lengths))
+		return NULL;
+	if (lengths.rank > SLUICE_ARRAY_RANK_MOST) {
+		PyErr_Format(PyExc_ValueError, "a tensor has %u dimensions", lengths.rank);
+		return NULL;
+	}
+	part = malloc(sizeof(*part) + lengths.rank * sizeof(int64_t));
+	if (!part)
+		return PyErr_NoMemory();
+	part->tensor = *whole;
+	part->tensor.data = (char *)whole->data + whole->byte_offset + offset;
+	part->tensor.byte_offset = 0;
+	part->tensor.dimensions = (int)lengths.rank;
+	part->tensor.code = (uint8_t)code;
+	part->tensor.bits = (uint8_t)bits;
+	part->tensor.shape = (int64_t *)(part + 1);
+	part->tensor.strides = NULL;
+	memcpy(part->tensor.shape, lengths.of, lengths.rank * sizeof(int64_t));
+	bytes = dlpack_bytes(&part->tensor);
+	if (bytes >= 0 && (offset > (uint64_t)whole->shape[0] ||
+	                   (uint64_t)bytes > (uint64_t)whole->shape[0] - offset))
+		PyErr_SetString(PyExc_ValueError, "the part is not in the tensor");
+	capsule = PyErr_Occurred() ? NULL : PyCapsule_New(part, "dltensor", dlpack_part_free);
+	if (!capsule) {
+		free(part);
+		return NULL;
+	}
+	part->context = block;
+	part->deleter = dlpack_part_delete;
+	atomic_fetch_add(&block->users, 1);
+	return capsule;
+}
+
+/* (capsule of a tensor of bytes, [(offset, code, bits, shape)]) -> capsules of tensors in it. */
+PyObject *divide_dlpack(PyObject *module, PyObject *args)
+{
+	PyObject *capsule, *rows, *parts;
+	struct dlpack_block *block;
+	struct dlpack_plain *whole;
+
+	if (!PyArg_ParseTuple(args, "OO!:divide_dlpack", &capsule, &PyList_Type, &rows))
+		return NULL;
+	whole = PyCapsule_GetPointer(capsule, "dltensor");
+	if (!whole)
+		return NULL;
+	if (whole->tensor.dimensions != 1 || whole->tensor.bits * whole->tensor.lanes != 8 ||
+	    dlpack_bytes(&whole->tensor) < 0) {
+		PyErr_SetString(PyExc_ValueError, "it is no tensor of bytes");
+		return NULL;
+	}
+	block = malloc(sizeof(*block));
+	if (!block)
+		return PyErr_NoMemory();
+	block->whole = whole;
+	atomic_init(&block->users, 1);
+	PyCapsule_SetName(capsule, "used_dltensor");
+	parts = PyList_New(0);
+	for (Py_ssize_t i = 0; parts && i < PyList_Size(rows); i++) {
+		PyObject *part = dlpack_part(block, PyList_GetItem(rows, i));
+
+		if (!part || PyList_Append(parts, part))
+			Py_CLEAR(parts);
+		Py_XDECREF(part);
+	}
+	dlpack_block_give(block);
+	return parts;
+}

@@ -111,6 +111,7 @@ struct held {
 int held_take(PyObject *buffer, bool writable, struct held *out);
 void held_give(struct held *held);
 PyObject *parse_dlpack(PyObject *module, PyObject *capsule);
+PyObject *divide_dlpack(PyObject *module, PyObject *args);
 /* Makes a capsule of a tensor of DLPack, in either version, which uses the handle until it is deleted. */
 PyObject *wrap_dlpack(void *tensor, bool versioned, struct handle *handle);
 PyObject *find_memory(PyObject *module, PyObject *buffer);

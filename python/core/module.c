@@ -70,6 +70,10 @@ static PyMethodDef functions[] = {
 	{"call_back", call_back_of, METH_VARARGS, NULL},
 	{"setup", setup, METH_VARARGS, NULL},
 	{"parse_dlpack", parse_dlpack, METH_O, NULL},
+	{"divide_dlpack", divide_dlpack, METH_VARARGS,
+         "Tensors of DLPack, (offset, code, bits, shape) each, in a tensor of bytes that goes with "
+         "the "
+         "last."},
 	{"find_memory", find_memory, METH_O, "(address, bytes, device) of a buffer."},
 	{"list_objects", list_objects, METH_VARARGS, "The entries of a list of objects."},
 	{"remove_object", remove_object, METH_VARARGS,

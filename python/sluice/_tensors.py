@@ -16,7 +16,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Sequence, overload
 
-from . import _context, _core, _slices, _stream
+from . import _blocks, _context, _core, _slices, _stream
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -40,8 +40,8 @@ _ML_DTYPES = {name: kind for name, kind in _TORCH.items() if name.startswith(("B
 # Bytes that are on their way while memory for the next ones is allocated: at first, and later.
 _FIRST_BATCH, _BATCH = 64 << 20, 1 << 30
 _ATTEMPTS = 3  # to load what an index names
-# Torch's allocator takes larger tensors from segments of this length.
-_LARGE, _SEGMENT = 1 << 20, 20 << 20
+# Torch's allocator takes tensors of more than 1 MiB from segments of this length.
+_SEGMENT = 20 << 20
 
 
 @contextlib.contextmanager
@@ -126,8 +126,8 @@ class _Torch:
         return self.torch.empty(self.shape(kind, shape), dtype=self.dtype(kind), device=self.device)
 
     def reserve(self, sizes: Iterable[int]) -> None:
-        """Let torch's allocator have one allocation of the driver to divide, for tensors that would take many."""
-        size = sum(-(-size // 512) * 512 for size in sizes if size > _LARGE)
+        """Let torch's allocator have one allocation of the driver to divide, for what would take many."""
+        size = sum(-(-size // 512) * 512 for size in sizes)
         if self.device.type != "cuda" or size < 2 * _SEGMENT:
             return
         with contextlib.suppress(self.torch.cuda.OutOfMemoryError):
@@ -142,9 +142,6 @@ class _Torch:
 
     def block(self, size: int) -> Any:
         return self.torch.empty(size, dtype=self.torch.uint8, device=self.device)
-
-    def view(self, block: Any, place: int, size: int, kind: str, shape: Sequence[int]) -> Any:
-        return block[place : place + size].view(self.dtype(kind)).view(self.shape(kind, shape))
 
     def place(self, tensor: Any) -> tuple[int, int]:
         """The address and the bytes of a tensor."""
@@ -194,12 +191,6 @@ class _Numpy:
     def reserve(self, sizes: Iterable[int]) -> None:
         pass
 
-    def block(self, size: int) -> Any:
-        return self.numpy.empty(size, "u1")
-
-    def view(self, block: Any, place: int, size: int, kind: str, shape: Sequence[int]) -> Any:
-        return block[place : place + size].view(self.dtype(kind)).reshape(shape)
-
     def place(self, array: Any) -> tuple[int, int]:
         return array.ctypes.data, array.nbytes
 
@@ -241,24 +232,28 @@ def _finish(loads: list[_core.Load], on_stream: bool) -> None:
 
 
 def _allocate(
-    files: _Files, names: list[str], library: _Torch | _Numpy, one: bool
-) -> Iterable[tuple[dict[str, Any], Any]]:
-    """Batches of tensors by name, each with an object that keeps them."""
-    sizes = {name: -(-files.entries[name][5] // 256) * 256 for name in names}
-    block = library.block(sum(sizes.values())) if one else None
-    place = 0
-    for some in _batches(names, sizes):
-        batch: dict[str, Any] = {}
-        if not one:
-            library.reserve(files.entries[name][5] for name in some)
-        for name in some:
-            _, kind, shape, _, _, size = files.entries[name]
+    files: _Files, names: list[str], library: _Torch | _Numpy, blocks: bool
+) -> Iterator[tuple[dict[str, Any], list[Any]]]:
+    """Batches of tensors by name, each with the tensors that have its memory."""
+    entries = files.entries
+    for some in _batches(names, {name: -(-entries[name][5] // 512) * 512 for name in names}):
+        divided = list(_blocks.divided(some, entries)) if blocks and isinstance(library, _Torch) else []
+        small = {name for block, _ in divided for name in block}
+        alone = [name for name in some if name not in small]
+        sizes = [entries[name][5] for name in alone] + [size for _, size in divided]
+        library.reserve(size for size in sizes if size > _blocks.SMALL)
+        batch, owners = dict.fromkeys(some), []
+        for block, size in divided:
+            found, owner = _blocks.tensors(library, block, size, entries)
+            batch.update(found)
+            owners.append(owner)
+        for name in alone:
             try:
-                batch[name] = library.view(block, place, size, kind, shape) if one else library.empty(kind, shape)
+                batch[name] = library.empty(*entries[name][1:3])
             except ValueError as error:
                 raise ValueError(f"{name!r}: {error}") from None
-            place += sizes[name]
-        yield batch, (block, batch)
+            owners.append(batch[name])
+        yield batch, owners
 
 
 def _batches(names: list[str], sizes: Mapping[str, int]) -> Iterator[list[str]]:
@@ -284,7 +279,7 @@ def load(
     names: Names = None,
     dtype: Any = None,
     verify: Path | Mapping[str, str] | None = None,
-    allocate: str = "torch",
+    allocate: str = "blocks",
     framework: str | None = None,
     slices: _slices.Slices = None,
     even: bool = False,
@@ -301,7 +296,7 @@ def load(  # type: ignore[misc]
     names: Names = None,
     dtype: Any = None,
     verify: Path | Mapping[str, str] | None = None,
-    allocate: str = "torch",
+    allocate: str = "blocks",
     framework: str | None = None,
     slices: _slices.Slices = None,
     even: bool = False,
@@ -316,9 +311,10 @@ def load(  # type: ignore[misc]
     torch the tensors are arrays of numpy. names: those to read, patterns as of fnmatch, or a function.
     stream: a stream of torch on which they are read, without waiting; None: they are there on return. If a read on
     a stream fails, the tensors have undefined contents, and threading.excepthook reports the error.
-    dtype: that floating-point tensors are converted to. allocate: "torch", each tensor in memory of its own,
-    which goes with it; or "one", all in one allocation. verify: digests by file name, or a file of them as of
-    sha256sum; each file is read as a whole and checked. headers: of requests.
+    dtype: that floating-point tensors are converted to. allocate: "blocks", tensors of torch of less than 1 MiB
+    in blocks of 20 MiB, of which each goes with its last tensor, and all others in memory of their own; or "torch",
+    all in memory of their own. verify: digests by file name, or a file of them as of sha256sum; each
+    file is read as a whole and checked. headers: of requests.
     slices: for a model on several GPUs, the dimension that each tensor is divided along, by patterns of names as of
     fnmatch; the first that matches counts, None or no match is the whole tensor. Rank r of n has the elements from
     length * r // n to length * (r + 1) // n of it; even=True refuses lengths that n does not divide. device is a
@@ -333,8 +329,8 @@ def load(  # type: ignore[misc]
     >>> sluice.load(path + ".npz", framework="np")
     {'a': array([0, 1, 2])}
     """
-    if allocate not in ("torch", "one"):
-        raise ValueError(f"allocate is 'torch' or 'one', not {allocate!r}")
+    if allocate not in ("blocks", "torch"):
+        raise ValueError(f"allocate is 'blocks' or 'torch', not {allocate!r}")
     of = _slices.Ranks(device, isinstance(device, Mapping), slices, even, rank, ranks)
     libraries = [_library(where, framework) for where in of.given.values()]
     if stream is not None and not of.one:
@@ -344,7 +340,7 @@ def load(  # type: ignore[misc]
             with _uncollected():
                 opened = _Files(files, context, headers)
                 parts = list(zip(of.views(opened, opened.chosen(names)), libraries, strict=True))
-                tensors, loads = _load(parts, stream, opened.digests(verify), allocate == "one")
+                tensors, loads = _load(parts, stream, opened.digests(verify), allocate == "blocks")
                 _finish(loads, stream is not None)
             break
         except OSError as error:  # a save has replaced the index, and removed the old files
@@ -357,7 +353,7 @@ def load(  # type: ignore[misc]
 
 
 def _load(
-    parts: Sequence[tuple[_Files, _Torch | _Numpy]], stream: Any, digests: Any, one: bool
+    parts: Sequence[tuple[_Files, _Torch | _Numpy]], stream: Any, digests: Any, blocks: bool
 ) -> tuple[list[dict[str, Any]], list[_core.Load]]:
     """Start to read tensors for each part, the first while memory for the next is allocated."""
     needs: dict[str, int] = {}
@@ -366,21 +362,23 @@ def _load(
         needs[where] = needs.get(where, 0) + sum(entry[5] for entry in files.entries.values())
         library.check_room(needs[where])
     tensors: list[dict[str, Any]] = [{} for _ in parts]
+    kept: list[Any] = []
     loads: list[_core.Load] = []
-    batches = (_allocate(files, list(files.entries), library, one) for files, library in parts)
+    batches = (_allocate(files, list(files.entries), library, blocks) for files, library in parts)
     for some in itertools.zip_longest(*batches):
         for (files, library), made, given in zip(parts, tensors, some, strict=True):
-            batch, keeper = given or ({}, None)
+            batch, owners = given or ({}, [])
             made.update(batch)
+            kept += owners
             alone = {name: tensor for name, tensor in batch.items() if name not in files.together}
             if digests is None and alone:
-                loads.append(_start([(files, library, alone)], keeper, stream))
+                loads.append(_start([(files, library, alone)], owners, stream))
     rest = [
         (files, library, {name: made[name] for name in (files.together if digests is None else made)})
         for (files, library), made in zip(parts, tensors, strict=True)
     ]
     if digests is not None or any(batch for *_, batch in rest):
-        loads.append(_start(rest, tensors, stream, digests))
+        loads.append(_start(rest, kept, stream, digests))
     return tensors, loads
 
 
@@ -403,15 +401,19 @@ def load_array(file: Path, device: Any = "cpu", **options: Any) -> Any:
 
 
 def _start(
-    parts: Sequence[tuple[_Files, _Torch | _Numpy, Mapping[str, Any]]], keeper: Any, stream: Any, digests: Any = None
+    parts: Sequence[tuple[_Files, _Torch | _Numpy, Mapping[str, Any]]],
+    owners: list[Any],
+    stream: Any,
+    digests: Any = None,
 ) -> _core.Load:
+    """Start to read batches; the owners have their memory, which they keep until it is read."""
     wants = [
         (files.entries[name][0], files.ranges.get(name), library.place(tensor))
         for files, library, batch in parts
         for name, tensor in batch.items()
     ]
-    files, library, batch = parts[0]
-    return _core.Load(files.core, wants, keeper, library.stream(batch.values(), stream), digests)
+    files, library, _ = parts[0]
+    return _core.Load(files.core, wants, owners, library.stream(owners, stream), digests)
 
 
 def load_into(

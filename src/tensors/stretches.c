@@ -28,7 +28,22 @@ struct stretches_maker {
 	const struct sluice_tensor_plan *plan;
 	const struct sluice_tensor_memory *memory;
 	struct sl_tensor_stretches *out;
+	struct sl_allocation allocation; /* that was met last, */
+	int device;                      /* and its device */
 };
+
+/* Returns the number of the device of memory; -1: the host. Asks the driver once for those that
+ * follow each other in an allocation. */
+static int stretches_device(struct stretches_maker *maker, const void *memory)
+{
+	struct sl_device *device;
+
+	if ((uintptr_t)memory - maker->allocation.start < maker->allocation.length)
+		return maker->device;
+	device = sl_device_of_allocation(memory, &maker->allocation);
+	maker->device = device ? (int)device->index : -1;
+	return maker->device;
+}
 
 /* Returns whether the item is columns that are gathered where they are many. */
 static bool stretches_narrow(const struct stretches_maker *maker, size_t i)
@@ -61,7 +76,7 @@ static bool stretches_find_devices(struct stretches_maker *maker,
 			continue;
 		if (!target->to)
 			target->to = (char *)maker->memory->data + order[i]->memory_offset;
-		target->device = kind == SL_PARTS_BY_FILE ? 0 : sluice_device_of(target->to);
+		target->device = kind == SL_PARTS_BY_FILE ? 0 : stretches_device(maker, target->to);
 		runs += stretches_narrow(maker, i) ? order[i]->runs : 0;
 	}
 	return kind == SL_PARTS_COPIED && runs >= GATHERED_LEAST;
@@ -133,11 +148,16 @@ static int stretch_compare(const void *first, const void *second)
 	return a->offset < b->offset ? -1 : a->offset > b->offset;
 }
 
-static bool stretches_in_memory(const struct stretches_maker *maker, const void *at)
+/* Returns true if both lie in the memory of the plan, or in one allocation of a device. */
+static bool stretches_in_one(struct stretches_maker *maker, const void *a, const void *b)
 {
 	const struct sluice_tensor_memory *memory = maker->memory;
 
-	return memory && (uintptr_t)at - (uintptr_t)memory->data < memory->bytes;
+	if (memory && (uintptr_t)a - (uintptr_t)memory->data < memory->bytes &&
+	    (uintptr_t)b - (uintptr_t)memory->data < memory->bytes)
+		return true;
+	return stretches_device(maker, a) >= 0 &&
+	       (uintptr_t)b - maker->allocation.start < maker->allocation.length;
 }
 
 static bool stretch_is_sorted(const struct sl_tensor_stretch *stretch)
@@ -152,7 +172,7 @@ static bool stretch_is_sorted(const struct sl_tensor_stretch *stretch)
  * Puts the extents of a stretch in the order of the file, and joins those that follow each other.
  * No driver copies across the border of two allocations.
  */
-static void stretch_merge(const struct stretches_maker *maker, struct sl_tensor_stretch *stretch)
+static void stretch_merge(struct stretches_maker *maker, struct sl_tensor_stretch *stretch)
 {
 	struct sluice_extent *v = stretch->extents;
 	size_t last = 0;
@@ -162,8 +182,7 @@ static void stretch_merge(const struct stretches_maker *maker, struct sl_tensor_
 	for (size_t i = 1; i < stretch->count; i++) {
 		if (v[last].offset + v[last].length == v[i].offset &&
 		    (char *)v[last].data + v[last].length == v[i].data &&
-		    (stretch->device < 0 || (stretches_in_memory(maker, v[last].data) &&
-		                             stretches_in_memory(maker, v[i].data))))
+		    (stretch->device < 0 || stretches_in_one(maker, v[last].data, v[i].data)))
 			v[last].length += v[i].length;
 		else
 			v[++last] = v[i];
@@ -262,7 +281,7 @@ int sl_tensor_stretches_make(const struct sluice_tensor_plan *plan,
                              const struct sluice_tensor_memory *memory,
                              enum sl_tensor_stretches_kind kind, struct sl_tensor_stretches *out)
 {
-	struct stretches_maker maker = {plan, memory, out};
+	struct stretches_maker maker = {.plan = plan, .memory = memory, .out = out};
 	int rc = 0;
 
 	*out = (struct sl_tensor_stretches){.targets =

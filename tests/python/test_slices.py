@@ -52,7 +52,7 @@ def test_slices_are_those_of_numpy(tmp_path):
         ranks = rng.randrange(1, 6)
         expected = [{name: of_rank(array, slices.get(name), rank, ranks) for name, array in arrays.items()}
                     for rank in range(ranks)]
-        options = {"slices": slices, "framework": "np"}
+        options = {"slices": slices, "framework": "np", "allocate": rng.choice(("torch", "blocks"))}
         some = sorted(rng.sample(range(ranks), rng.randrange(1, ranks + 1)), key=lambda _: rng.random())
         found = sluice.load(path, dict.fromkeys(some, "cpu"), ranks=ranks, **options)
         assert list(found) == some

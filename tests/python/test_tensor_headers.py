@@ -3,6 +3,7 @@
 
 Memory has guards on both sides. Torch is a stand-in with such memory, so that its types are there without it.
 """
+import ctypes
 import itertools
 import json
 import os
@@ -94,6 +95,16 @@ def empty(shape, dtype, device):
     return Tensor(Guarded(count).bytes, dtype, shape)
 
 
+def from_dlpack(capsule):
+    """A part of a block, which the capsule keeps."""
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    data, _, rank, _, bits, _, shape = struct.unpack("QqiBBHQ", ctypes.string_at(pointer(capsule, b"dltensor"), 32))
+    memory = (ctypes.c_uint8 * _core.parse_dlpack(capsule)[1]).from_address(data)
+    memory.keeper = capsule
+    return Tensor(numpy.frombuffer(memory, "u1"), Dtype(bits // 8), (ctypes.c_int64 * rank).from_address(shape))
+
+
 @pytest.fixture
 def torch(monkeypatch):
     """Torch's part that is looked at, and numpy's memory, with guards."""
@@ -101,6 +112,8 @@ def torch(monkeypatch):
     made.__dict__.update({name: Dtype(max(BITS.get(kind, 8) // 8, 1)) for kind, name in _tensors._TORCH.items()},
                          Tensor=Tensor, strided="strided", empty=empty, __version__="0",
                          device=lambda *_: types.SimpleNamespace(type="cpu"))
+    dlpack = types.SimpleNamespace(to_dlpack=lambda tensor: tensor.raw.__dlpack__(), from_dlpack=from_dlpack)
+    made.utils = types.SimpleNamespace(dlpack=dlpack)
     monkeypatch.setitem(sys.modules, "torch", made)
 
     def numpy_empty(self, kind, shape):
@@ -111,7 +124,6 @@ def torch(monkeypatch):
         return Guarded(count).bytes.view(dtype).reshape(shape)
 
     monkeypatch.setattr(_tensors._Numpy, "empty", numpy_empty)
-    monkeypatch.setattr(_tensors._Numpy, "block", lambda self, size: Guarded(size).bytes)
     yield made
     Guarded.made.clear()
 
@@ -145,7 +157,7 @@ def test_a_packed_type_whose_rows_end_in_a_byte_is_refused(torch, tmp_path):
     for shape in ([512, 3], [2, 1], [2, 2, 5], [8, 1, 1]):
         count = numpy.prod(shape) // 2
         write(path, {"a": {"dtype": "F4", "shape": shape, "data_offsets": [0, int(count)]}}, b"\x41" * int(count))
-        for allocate in ("torch", "one"):
+        for allocate in ("blocks", "torch"):
             with pytest.raises(ValueError, match="^'a': F4 .* last dimension is not even"):
                 sluice.load(path, framework="pt", allocate=allocate)
         with sluice.safe_open(path, "pt") as f:
@@ -279,7 +291,7 @@ def one_round(rng, path):
         for framework in ("pt", "np"):
             index, ranges = pick(rng, shape)
             loaded += attempt(cut(part, kind, shape, ranges), part_of, name, framework, index)
-            for allocate in ("torch", "one"):
+            for allocate in ("blocks", "torch"):
                 loaded += attempt(part, whole, name, framework, allocate)
         loaded += attempt(part, into, name, len(part) + rng.choice([0, 0, 0, -1, 1]) if part else 0)
     return loaded, changed

@@ -53,7 +53,7 @@ def model(tmp_path):
     return path, shapes, write(path, shapes, {"format": "np"})
 
 
-@pytest.mark.parametrize("allocate", ["torch", "one"])
+@pytest.mark.parametrize("allocate", ["blocks", "torch"])
 def test_numpy(model, allocate):
     path, shapes, data = model
     found = sluice.load(path, framework="np", allocate=allocate)
@@ -131,7 +131,7 @@ def test_a_damaged_member_of_an_archive_is_refused(tmp_path, device_array, strea
             with sluice.safe_open(path, "np") as f:
                 for call, *arguments in ((sluice.load, path, "cpu"), (f.get_tensor, name),
                                          (sluice.load_into, {name: numpy.empty_like(array)}, path)):
-                    options = {sluice.load: {"framework": "np", "names": name, "allocate": "one"},
+                    options = {sluice.load: {"framework": "np", "names": name, "allocate": "blocks"},
                                sluice.load_into: {"strict": False}}.get(call, {})
                     with pytest.raises(OSError, match=f"'{name}': its CRC-32 is .{{8}}, and should be") as raised:
                         call(*arguments, **options)
@@ -273,7 +273,7 @@ def test_any_part_of_any_tensor_comes_to_any_memory(tmp_path, device_array, stre
         arrays = {name: numpy.frombuffer(data[name], NUMPY[kind]).reshape(shape)
                   for name, (kind, shape) in shapes.items()}
         chosen = draw.sample(list(shapes), draw.randrange(len(shapes) + 1))
-        found = sluice.load(files, framework="np", names=chosen, allocate=draw.choice(("torch", "one")))
+        found = sluice.load(files, framework="np", names=chosen, allocate=draw.choice(("blocks", "torch")))
         assert set(found) == set(chosen)
         for name, array in found.items():
             assert (array.dtype, array.shape, array.tobytes()) == (arrays[name].dtype, arrays[name].shape, data[name])
@@ -353,11 +353,11 @@ TORCH = """
 import json, sys, torch, sluice
 path, = sys.argv[1:]
 found = sluice.load(path)
-one = sluice.load(path, allocate="one")
+apart = sluice.load(path, allocate="torch")
 for name, tensor in found.items():
     raw = tensor.contiguous().view(torch.uint8) if tensor.dim() else tensor.reshape(1).view(torch.uint8)
-    other = one[name] if tensor.dim() else one[name].reshape(1)
-    assert torch.equal(raw, other.contiguous().view(torch.uint8)) and one[name].dtype == tensor.dtype
+    other = apart[name] if tensor.dim() else apart[name].reshape(1)
+    assert torch.equal(raw, other.contiguous().view(torch.uint8)) and apart[name].dtype == tensor.dtype
     print(json.dumps([name, str(tensor.dtype), list(tensor.shape), raw.flatten().numpy().tobytes().hex()]))
 sluice.load_into(found, path)
 """

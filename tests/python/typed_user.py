@@ -73,7 +73,7 @@ def tensors(folder: Path) -> None:
     path = folder / "a.npz"
     numpy.savez(path, a=numpy.arange(3.0), b=numpy.arange(4))
     assert_type(sluice.load(path, framework="np", names=["a"], verify=None), dict[str, Any])
-    sluice.load([path], "cpu", names=lambda name: name == "b", framework="np", dtype="float32", allocate="one")
+    sluice.load([path], "cpu", names=lambda name: name == "b", framework="np", dtype="float32", allocate="torch")
     assert_type(sluice.load_into({"a": numpy.zeros(3)}, os.fspath(path), strict=False, tied=False), list[str])
     both = sluice.load(path, {0: "cpu", 1: "cpu"}, slices={"a": -1, "*": None}, framework="np", names="a")
     assert_type(both, dict[int, dict[str, Any]])

@@ -38,6 +38,52 @@ FIXTURE_TEST(all_tensors_are_read_into_the_memory_of_a_plan)
 	tensors_free(table, plan, NULL);
 }
 
+static size_t extents_of(const sluice_tensor_plan *plan)
+{
+	struct sl_tensor_stretches found;
+	size_t extents = 0;
+
+	assert_ok(sl_tensor_stretches_make(plan, NULL, SL_PARTS_COPIED, &found));
+	for (size_t i = 0; i < found.count; i++)
+		extents += found.stretches[i].count;
+	sl_tensor_stretches_clear(&found);
+	return extents;
+}
+
+/* Addresses of the program: those of a file follow each other, or lie in allocations of their own. */
+FIXTURE_TEST(tensors_that_follow_each_other_in_an_allocation_are_read_as_one)
+{
+	struct sluice_tensors *table = tensors_make(f);
+	struct sluice_tensor_want wants[FILES * EACH] = {0};
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < FILES * EACH; i++)
+		bytes += table->tensors[i].bytes;
+	for (unsigned apart = 0; apart < 2; apart++) {
+		void *memory[FILES * EACH] = {NULL};
+		sluice_tensor_plan *plan;
+		char *next = NULL;
+
+		for (size_t i = 0; i < FILES * EACH; i++) {
+			if (apart || !i) {
+				assert_ok(sluice_device_alloc(device_of(0), bytes, &memory[i]));
+				next = memory[i];
+			}
+			wants[i] = (struct sluice_tensor_want){.tensor = i, .to = next};
+			next += table->tensors[i].bytes;
+		}
+		plan = plan_make(table, wants, FILES * EACH);
+		assert_int_equal(extents_of(plan), apart ? FILES * EACH : FILES);
+		load_finish(load_begin(plan, NULL, NULL), plan);
+		for (size_t i = 0; i < FILES * EACH; i++)
+			assert_tensor(table, &wants[i], wants[i].to);
+		sluice_tensor_plan_free(plan);
+		for (size_t i = 0; i < FILES * EACH; i++)
+			sluice_device_free(memory[i]);
+	}
+	tensors_free(table, NULL, NULL);
+}
+
 FIXTURE_TEST(a_kernel_behind_a_load_in_stream_order_sees_the_tensors)
 {
 	struct sluice_tensors *table = tensors_make(f);

@@ -428,6 +428,20 @@ static int cuda_unregister_memory(struct sl_device *device, void *memory)
 }
 
 /* Returns 0 for memory unknown to the driver. */
+static int cuda_allocation(struct sl_device *device, const void *memory, struct sl_allocation *out)
+{
+	int attributes[] = {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+	struct sl_allocation found = {0, 0};
+	void *values[] = {&found.start, &found.length};
+	CUresult rc =
+		sl_cuda_driver()->cuPointerGetAttributes(2, attributes, values, (uintptr_t)memory);
+
+	(void)device;
+	if (!rc)
+		*out = found;
+	return sl_cuda_error(rc);
+}
+
 static unsigned cuda_attribute(const void *memory, int attribute)
 {
 	unsigned value = 0;
@@ -476,6 +490,7 @@ static const struct sl_device_ops cuda_ops = {
 	.describe = cuda_describe,
 	.alloc = cuda_alloc,
 	.free = cuda_free,
+	.allocation = cuda_allocation,
 	.makes_pages = true,
 	.register_memory = cuda_register_memory,
 	.register_to_read = cuda_register_to_read,

@@ -93,6 +93,15 @@ struct sl_device *sl_device_of_memory(const void *memory)
 	return device_with_number(device);
 }
 
+struct sl_device *sl_device_of_allocation(const void *memory, struct sl_allocation *out)
+{
+	struct sl_device *device = sl_device_of_memory(memory);
+
+	if (!device || device->ops->allocation(device, memory, out))
+		*out = (struct sl_allocation){0, 0};
+	return device;
+}
+
 struct sl_device *sl_device_of_stream(sluice_stream stream, struct sl_device *fallback)
 {
 	struct sl_device *device = NULL;

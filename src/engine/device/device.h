@@ -61,6 +61,11 @@ struct sl_lent_memory {
 	uint8_t handle[64];
 };
 
+struct sl_allocation {
+	uintptr_t start;
+	size_t length; /* bytes */
+};
+
 /*
  * The functions of a kind of device.
  *
@@ -82,6 +87,8 @@ struct sl_device_ops {
 
 	int (*alloc)(struct sl_device *device, size_t length, void **out);
 	int (*free)(struct sl_device *device, void *memory);
+	/* Finds the allocation of the device that holds the byte. */
+	int (*allocation)(struct sl_device *device, const void *memory, struct sl_allocation *out);
 	/* register_memory() has the kernel make absent pages, on its own thread alone. */
 	bool makes_pages;
 	/* Registers whole pages of host memory; may wait until the device is idle. */
@@ -272,6 +279,9 @@ static inline const char *sl_device_place(const struct sl_device *device)
 }
 /* Returns the device that owns the byte at this address, or NULL for host memory. */
 struct sl_device *sl_device_of_memory(const void *memory);
+/* The same, with the allocation that holds the byte: no driver copies across its ends. Of host
+ * memory, and where the driver does not say, the allocation is empty. */
+struct sl_device *sl_device_of_allocation(const void *memory, struct sl_allocation *out);
 /* Lets a device copy from another, or from itself, without a detour through host memory. Returns
  * true if that is possible. Makes driver calls. */
 bool sl_device_reach(struct sl_device *device, struct sl_device *other);

@@ -155,7 +155,8 @@ int sluice_context_staging(sluice_context *ctx, int device, void *memory, size_t
 		struct sl_staging *own;
 
 		sl_cufile_prepare(ctx->core.cufile, found);
-		return sl_context_get_staging(ctx, found, &own);
+		rc = sl_context_get_staging(ctx, found, &own);
+		return rc ? rc : sl_staging_pin(own, SL_HALF_STREAM, 0);
 	}
 	if (!memory || (uintptr_t)memory % SL_SLOT_LEAST)
 		return sl_fail(-EINVAL, "sluice_context_staging: memory is not a multiple of 4096");

@@ -38,8 +38,6 @@ static void buddy_withdraw(struct sl_buddy *buddy, size_t block)
 
 int sl_buddy_init(struct sl_buddy *buddy, void *base, size_t length)
 {
-	size_t block = 0;
-
 	buddy->base = base;
 	buddy->blocks = length / SL_SLOT_LEAST;
 	buddy->free = calloc(buddy->blocks + 1, sizeof(*buddy->free));
@@ -50,16 +48,6 @@ int sl_buddy_init(struct sl_buddy *buddy, void *base, size_t length)
 	}
 	for (unsigned i = 0; i < SL_BUDDY_ORDERS; i++)
 		sl_list_init(&buddy->lists[i]);
-	/* Take the largest ranges that fit and begin at a multiple of their length. */
-	while (block < buddy->blocks) {
-		unsigned order = 0;
-
-		while (order + 1 < SL_BUDDY_ORDERS && !(block & ((size_t)1 << order)) &&
-		       block + ((size_t)2 << order) <= buddy->blocks)
-			order++;
-		buddy_insert(buddy, block, order);
-		block += (size_t)1 << order;
-	}
 	return 0;
 }
 
@@ -107,6 +95,23 @@ void sl_buddy_give(struct sl_buddy *buddy, void *memory, size_t length)
 		order++;
 	}
 	buddy_insert(buddy, block, order);
+}
+
+void sl_buddy_open(struct sl_buddy *buddy, size_t length)
+{
+	size_t end = SL_MIN(length / SL_SLOT_LEAST, buddy->blocks);
+
+	/* Take the largest ranges that fit and begin at a multiple of their length. */
+	while (buddy->opened < end) {
+		size_t block = buddy->opened;
+		unsigned order = 0;
+
+		while (order + 1 < SL_BUDDY_ORDERS && !(block & ((size_t)1 << order)) &&
+		       block + ((size_t)2 << order) <= end)
+			order++;
+		buddy->opened += (size_t)1 << order;
+		sl_buddy_give(buddy, buddy->base + block * SL_SLOT_LEAST, SL_SLOT_LEAST << order);
+	}
 }
 
 size_t sl_buddy_largest(size_t length)
@@ -307,8 +312,9 @@ bool sl_slots_sit(struct sl_staging *staging, uint64_t bytes)
 		return false;
 	sl_mutex_lock(&staging->seating);
 	if (!staging->long_reads++)
-		staging->seat = sl_seat_take(sl_device_place(staging->device), staging->pool,
-		                             staging->workers);
+		staging->seat =
+			sl_seat_take(sl_device_place(staging->device),
+		                     staging->shared ? staging->pool : NULL, staging->workers);
 	sl_mutex_unlock(&staging->seating);
 	return true;
 }

@@ -2,9 +2,10 @@
 /*
  * Staging
  *
- * The pinned memory of a device in a context: makes it, registers it with the device, and
- * divides it into two halves and the words of slots. Starts and ends the copier and the poller,
- * which are the threads of this room. Called by the threads that make and free contexts.
+ * The pinned memory of a device in a context: maps it, divides it into two halves and the words of
+ * slots, and registers it with the device, step by step as operations need it. Starts and ends the
+ * copier and the poller, which are the threads of this room. Called by threads that make and free
+ * contexts, and that submit.
  *
  * The halves are apart for good. Slots of stream order come back when streams go on, which may need
  * anything that their program does next, the end of an operation that it awaits included; so memory
@@ -22,6 +23,7 @@
 #define FIRST_SEQ  0xFFFFFFF0u
 #define ABANDON_NS INT64_C(1000000000) /* for pieces in flight to end */
 #define HUGE_PAGE  ((size_t)2 << 20)
+#define FIRST_STEP ((size_t)64 << 20) /* a long read of a local file has 32 MiB of slots */
 
 /* Returns the number of words for a budget: as many as there can be slots of stream order. */
 static size_t staging_words(uint64_t budget)
@@ -83,72 +85,133 @@ static int staging_map(struct sl_staging *staging, size_t length)
 	return 0;
 }
 
-/* memory: the application's, of `budget` bytes; NULL: it is made here. */
-static int staging_get_memory(struct sl_staging *staging, size_t budget, void *memory,
-                              struct sl_pool *pool, unsigned workers)
+/* memory: the application's, of `budget` bytes; NULL: it is mapped here. */
+static int staging_get_memory(struct sl_staging *staging, size_t budget, void *memory)
 {
 	struct sl_device *device = staging->device;
 	int node = device->pci ? sl_pci_node(device->pci) : -1, rc;
-	bool placed;
 
-	if (memory) {
-		if (!device->ops->registered(device, memory, budget))
-			return sl_fail(-EINVAL, "the memory for staging is not registered with %s",
-			               device->name);
-		staging->memory = memory;
-		staging->length = budget;
-		return 0;
-	}
-	rc = staging_map(staging, budget + staging_words_length(budget));
-	if (rc)
+	if (!memory) {
+		rc = staging_map(staging, budget + staging_words_length(budget));
+		if (!rc)
+			staging->placed = sl_staging_near("", node, staging->memory,
+			                                  staging->length, staging->pool);
 		return rc;
-	placed = sl_staging_near("", node, staging->memory, staging->length, pool);
-	if (device->ops->makes_pages)
-		sl_staging_touch(staging->memory, staging->length, placed, pool, workers);
-	rc = device->ops->register_memory(device, staging->memory, staging->length);
-	if (!rc)
-		return 0;
-	munmap(staging->memory, staging->length);
-	staging->memory = NULL;
-	return sl_fail(rc, "cannot register %zu bytes with %s: %s", staging->length, device->name,
-	               sl_error_text(rc));
+	}
+	if (!device->ops->registered(device, memory, budget))
+		return sl_fail(-EINVAL, "the memory for staging is not registered with %s",
+		               device->name);
+	staging->memory = memory;
+	staging->length = budget;
+	return 0;
 }
 
-/* No other thread knows the staging yet. */
+/* The host's half comes first, because it is pinned first; then the other, and the words. No other
+ * thread knows the staging yet. */
 static int staging_divide(struct sl_staging *staging, size_t budget) SL_UNCHECKED
 {
-	size_t count = staging_words(budget);
-	struct sl_slot_words *words;
 	char *rest = staging->memory;
 	int rc = 0;
 
-	staging->locked.words = calloc(count, sizeof(*staging->locked.words));
+	staging->budget = budget;
+	staging->locked.words = calloc(staging_words(budget), sizeof(*staging->locked.words));
 	if (!staging->locked.words)
 		return sl_fail(-ENOMEM, "no memory");
-	for (unsigned half = 0; !rc && half < SL_HALVES; half++) {
+	for (unsigned half = SL_HALVES; !rc && half-- > 0;) {
 		staging->half_length[half] = sl_staging_half(budget, staging->own, half);
 		rc = sl_buddy_init(&staging->locked.halves[half], rest, staging->half_length[half]);
 		rest += staging->half_length[half];
 	}
-	words = (struct sl_slot_words *)rest;
-	for (size_t i = 0; i < count; i++) {
-		atomic_init(&words[i].cpu, FIRST_SEQ);
-		atomic_init(&words[i].gpu, FIRST_SEQ);
-		staging->locked.words[i] = &words[count - 1 - i];
-	}
-	staging->locked.words_free = count;
+	/* Of whole pages, so that none is pinned twice. */
+	staging->step_ends[SL_STEP_HOST] = sl_whole_pages(staging->half_length[SL_HALF_HOST]);
+	staging->step_ends[SL_STEP_FIRST] = SL_MIN(FIRST_STEP, staging->step_ends[SL_STEP_HOST]);
+	staging->step_ends[SL_STEP_ALL] = staging->length;
 	return rc ? sl_fail(rc, "no memory") : 0;
+}
+
+/* Lets slots be taken of the memory of a step, and of the last step words. */
+static void staging_open(struct sl_staging *staging, unsigned step)
+{
+	size_t count = staging_words(staging->budget);
+	struct sl_slot_words *words =
+		(struct sl_slot_words *)(staging->memory + staging->half_length[SL_HALF_HOST] +
+	                                 staging->half_length[SL_HALF_STREAM]);
+
+	sl_mutex_lock(&staging->mutex);
+	sl_buddy_open(&staging->locked.halves[SL_HALF_HOST], staging->step_ends[step]);
+	if (step == SL_STEP_ALL) {
+		sl_buddy_open(&staging->locked.halves[SL_HALF_STREAM], staging->length);
+		for (size_t i = 0; i < count; i++) {
+			atomic_init(&words[i].cpu, FIRST_SEQ);
+			atomic_init(&words[i].gpu, FIRST_SEQ);
+			staging->locked.words[i] = &words[count - 1 - i];
+		}
+		staging->locked.words_free = count;
+	}
+	sl_mutex_unlock(&staging->mutex);
+	atomic_store_explicit(&staging->steps, step + 1, memory_order_release);
+}
+
+/* With staging->pinning. */
+static int staging_pin_step(struct sl_staging *staging, unsigned step)
+{
+	size_t begin = step ? staging->step_ends[step - 1] : 0;
+	size_t length = staging->step_ends[step] - begin;
+	struct sl_device *device = staging->device;
+	int rc = 0;
+
+	if (length && device->ops->makes_pages)
+		sl_staging_touch(staging->memory + begin, length, staging->placed, staging->pool,
+		                 staging->workers);
+	if (length)
+		rc = device->ops->register_memory(device, staging->memory + begin, length);
+	if (rc)
+		return sl_fail(rc, "cannot register %zu bytes with %s: %s", length, device->name,
+		               sl_error_text(rc));
+	staging_open(staging, step);
+	return 0;
+}
+
+int sl_staging_pin(struct sl_staging *staging, enum sl_half half, uint64_t bytes)
+{
+	unsigned last = bytes > staging->step_ends[SL_STEP_FIRST] ? SL_STEP_HOST : SL_STEP_FIRST;
+	unsigned step;
+	int rc = 0;
+
+	if (half == SL_HALF_STREAM)
+		last = SL_STEP_ALL;
+	if (atomic_load_explicit(&staging->steps, memory_order_acquire) > last)
+		return 0;
+	sl_mutex_lock(&staging->pinning);
+	while (!rc && (step = atomic_load(&staging->steps)) <= last)
+		rc = staging_pin_step(staging, step);
+	sl_mutex_unlock(&staging->pinning);
+	return rc;
+}
+
+size_t sl_staging_together(const struct sl_staging *staging, const char *data, size_t length)
+{
+	size_t at = (size_t)(data - staging->memory), border = staging->step_ends[SL_STEP_FIRST];
+
+	return staging->own && at < border ? SL_MIN(length, border - at) : length;
 }
 
 /* Memory that the device may still use stays mapped. */
 static void staging_release_memory(struct sl_staging *staging) SL_UNCHECKED
 {
 	struct sl_device *device = staging->device;
+	int rc = 0;
 
-	if (!staging->own || !staging->memory || staging->locked.lost ||
-	    device->ops->unregister_memory(device, staging->memory))
+	if (!staging->own || !staging->memory || staging->locked.lost)
 		return;
-	munmap(staging->memory, staging->length);
+	for (unsigned step = 0; !rc && step < atomic_load(&staging->steps); step++) {
+		size_t begin = step ? staging->step_ends[step - 1] : 0;
+
+		if (staging->step_ends[step] > begin)
+			rc = device->ops->unregister_memory(device, staging->memory + begin);
+	}
+	if (!rc)
+		munmap(staging->memory, staging->length);
 }
 
 /* No other thread knows the staging yet. */
@@ -161,18 +224,22 @@ int sl_staging_start(struct sl_device *device, const struct sl_settings *setting
 	if (!staging)
 		return sl_fail(-ENOMEM, "no memory");
 	staging->device = device;
-	staging->pool = settings->shared ? pool : NULL;
+	staging->pool = pool;
 	staging->workers = (unsigned)settings->workers;
+	staging->shared = settings->shared;
 	sl_mutex_init(&staging->mutex);
+	sl_mutex_init(&staging->pinning);
 	sl_mutex_init(&staging->seating);
 	atomic_init(&staging->commands.most, SL_COMMANDS_MOST);
 	for (unsigned half = 0; half < SL_HALVES; half++)
 		sl_list_init(&staging->locked.waiters[half]);
 	sl_cache_start(staging);
-	rc = staging_get_memory(staging, settings->staging_bytes, memory, pool,
-	                        (unsigned)settings->workers);
+	rc = staging_get_memory(staging, settings->staging_bytes, memory);
 	if (!rc)
 		rc = staging_divide(staging, settings->staging_bytes);
+	/* That of the application is pinned. */
+	for (unsigned step = 0; !rc && memory && step < SL_STEPS; step++)
+		staging_open(staging, step);
 	if (!rc)
 		rc = sl_copier_start(staging);
 	if (!rc)
@@ -216,5 +283,6 @@ void sl_staging_free(struct sl_staging *staging) SL_UNCHECKED
 	free(staging->locked.words);
 	sl_mutex_destroy(&staging->mutex);
 	sl_mutex_destroy(&staging->seating);
+	sl_mutex_destroy(&staging->pinning);
 	free(staging);
 }

@@ -19,7 +19,7 @@ struct sl_staging;
 enum sl_half { SL_HALF_STREAM, SL_HALF_HOST, SL_HALVES };
 
 /*
- * Makes pinned memory for a device in a context, and starts a copier and a poller. memory: the
+ * Maps memory for a device in a context, and starts a copier and a poller. memory: the
  * application's, of staging_bytes and registered with the device, or NULL. pool: its workers, as
  * many as the settings say, help to make memory. Returns 0, or a negative errno with a sentence.
  * Calls the driver, which may hold the call up while waits are pending: only from public calls,
@@ -34,6 +34,15 @@ void sl_staging_stop(struct sl_staging *staging);
 /* Frees the staging after the threads that submit have been joined. Calls the driver. */
 void sl_staging_free(struct sl_staging *staging);
 struct sl_device *sl_staging_device(const struct sl_staging *staging);
+/*
+ * Has memory for slots pinned that is not yet: of the host's half so many bytes at once, or, before
+ * anything in stream order, all memory and the words, so that nothing is pinned while a wait may be
+ * pending. Returns 0, or a negative errno with a sentence. Calls the driver, as sl_staging_start().
+ */
+int sl_staging_pin(struct sl_staging *staging, enum sl_half half, uint64_t bytes);
+/* Returns how many of the bytes at data, in a slot of the host's half, were pinned together: no
+ * driver copies across the end of these. */
+size_t sl_staging_together(const struct sl_staging *staging, const char *data, size_t length);
 /* Returns the bytes of the largest slot that a half can ever give. */
 size_t sl_staging_largest(const struct sl_staging *staging, enum sl_half half);
 /* Returns the bytes of a half of a budget; 0: too little for any slot. own: the memory is not the

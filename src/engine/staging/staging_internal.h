@@ -10,14 +10,17 @@
 struct sl_buddy {
 	char *base;
 	size_t blocks; /* of SL_SLOT_LEAST */
+	size_t opened; /* blocks that can be taken */
 	/* For each block: 1 + the order of the free range that begins there, or 0. */
 	unsigned char *free;
 	struct sl_list lists[SL_BUDDY_ORDERS];
 	struct sl_list *links; /* of each block, in a list while a free range begins there */
 };
-/* length is rounded down. Returns 0 or -ENOMEM. */
+/* length is rounded down; nothing can be taken yet. Returns 0 or -ENOMEM. */
 int sl_buddy_init(struct sl_buddy *buddy, void *base, size_t length);
 void sl_buddy_destroy(struct sl_buddy *buddy);
+/* Lets the first bytes be taken; no fewer than before. */
+void sl_buddy_open(struct sl_buddy *buddy, size_t length);
 /* Returns at least length bytes, or NULL. */
 void *sl_buddy_take(struct sl_buddy *buddy, size_t length);
 void sl_buddy_give(struct sl_buddy *buddy, void *memory, size_t length);
@@ -105,12 +108,24 @@ bool sl_staging_near(const char *root, int node, char *memory, size_t length, st
 void sl_staging_touch(char *memory, size_t length, bool placed, struct sl_pool *pool,
                       unsigned workers);
 
+/* Memory of our own is pinned step by step: what a read needs, the host's half, and the rest. */
+enum { SL_STEP_FIRST, SL_STEP_HOST, SL_STEP_ALL, SL_STEPS };
+
 struct sl_staging {
 	struct sl_device *device;
+	struct sl_pool *pool; /* that fills slots, and makes pages */
+	unsigned workers;     /* in the pool */
+	bool shared;          /* the pool may be limited for the sake of other processes */
 	char *memory;
 	size_t length;
-	bool own; /* the memory is ours, and registered by us */
+	bool own;    /* the memory is ours, and registered by us */
+	bool placed; /* whichever thread makes a page, it comes from the right node */
 	size_t half_length[SL_HALVES];
+	size_t budget; /* of both halves */
+
+	size_t step_ends[SL_STEPS]; /* in memory */
+	struct sl_mutex pinning;    /* around a step: the driver may hold it up */
+	_Atomic unsigned steps;     /* done */
 
 	struct sl_mutex mutex;
 	struct {
@@ -122,8 +137,6 @@ struct sl_staging {
 		size_t lost;           /* slots that did not come back */
 	} locked SL_GUARDED_BY(&mutex);
 
-	struct sl_pool *pool; /* NULL: its workers are not limited */
-	unsigned workers;
 	struct sl_mutex seating;
 	unsigned long_reads SL_GUARDED_BY(&seating); /* in flight */
 	int seat SL_GUARDED_BY(&seating);            /* of them; -1: none */

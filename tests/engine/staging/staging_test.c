@@ -41,6 +41,10 @@ TEST(no_two_ranges_overlap_and_all_come_together_again)
 	size_t count = 0;
 
 	assert_int_equal(sl_buddy_init(&buddy, base, BLOCKS * SL_SLOT_LEAST + 100), 0);
+	assert_null(sl_buddy_take(&buddy, 1));
+	sl_buddy_open(&buddy, 77 * SL_SLOT_LEAST);
+	assert_null(sl_buddy_take(&buddy, 65 * SL_SLOT_LEAST));
+	sl_buddy_open(&buddy, SIZE_MAX);
 	for (unsigned round = 0; round < 100000; round++) {
 		size_t length = 1 + unit_random(&seed) % (SL_SLOT_LEAST << unit_random(&seed) % 9);
 		struct taken t = {0, 1};
@@ -85,6 +89,7 @@ static struct sl_staging *start(void)
 	struct sl_staging *staging = NULL;
 
 	assert_int_equal(sl_staging_start(sl_device_find(0), &settings, NULL, NULL, &staging), 0);
+	assert_int_equal(sl_staging_pin(staging, SL_HALF_STREAM, 0), 0);
 	return staging;
 }
 
@@ -317,6 +322,7 @@ TEST(pages_are_made_before_a_driver_would_make_them)
 	first = pthread_self();
 	first_waits = kernel_is_old = false;
 	assert_int_equal(sl_staging_start(device, &settings, NULL, NULL, &staging), 0);
+	assert_int_equal(sl_staging_pin(staging, SL_HALF_STREAM, 0), 0);
 	assert_int_equal(pages_missing(staging->memory, staging->length), 0);
 	stop_staging(staging);
 	device->ops = plain;
@@ -405,6 +411,30 @@ TEST(slots_and_workers_are_on_the_node_of_the_device)
 	assert_int_equal(system(command), 0);
 }
 
+TEST(no_copy_crosses_the_border_of_what_was_pinned_at_once)
+{
+	struct sl_settings settings = {.staging_bytes = 256 << 20};
+	struct sl_staging *staging = NULL;
+	size_t step = 64 << 20;
+	char *data;
+
+	assert_int_equal(sl_staging_start(sl_device_find(0), &settings, NULL, NULL, &staging), 0);
+	data = staging->memory;
+	assert_int_equal(sl_staging_pin(staging, SL_HALF_HOST, step), 0);
+	assert_true(staging->device->ops->registered(staging->device, data, step));
+	assert_false(staging->device->ops->registered(staging->device, data + step, 1));
+	assert_int_equal(sl_staging_pin(staging, SL_HALF_HOST, step + 1), 0);
+	assert_true(staging->device->ops->registered(staging->device, data + step, step));
+	assert_false(staging->device->ops->registered(staging->device, data + 2 * step, 1));
+	assert_int_equal(sl_staging_together(staging, data + 1, step), step - 1);
+	assert_int_equal(sl_staging_together(staging, data + 1, 7), 7);
+	assert_int_equal(sl_staging_together(staging, data + step, step), step);
+	assert_int_equal(sl_staging_pin(staging, SL_HALF_STREAM, 0), 0);
+	assert_true(staging->device->ops->registered(staging->device, data + 2 * step,
+	                                             staging->length - 2 * step));
+	stop_staging(staging);
+}
+
 /* As a read from a far server takes them: 256 parts of 256 KiB. */
 TEST(a_half_of_256_mib_holds_the_slots_of_two_large_reads)
 {
@@ -414,6 +444,7 @@ TEST(a_half_of_256_mib_holds_the_slots_of_two_large_reads)
 	struct sl_slot slots[2][SLOTS];
 
 	assert_int_equal(sl_staging_start(sl_device_find(0), &settings, NULL, NULL, &staging), 0);
+	assert_int_equal(sl_staging_pin(staging, SL_HALF_STREAM, 0), 0);
 	for (enum sl_half half = 0; half < SL_HALVES; half++) {
 		for (int i = 0; i < 2; i++) {
 			struct sl_slot_waiter waiter = waiter_for(SLOTS, LENGTH, slots[i]);

@@ -222,6 +222,7 @@ const struct sl_device_ops sl_emulated_ops = {
 	.describe = emulated_describe,
 	.alloc = sl_emulated_alloc,
 	.free = sl_emulated_free,
+	.allocation = sl_emulated_allocation,
 	.register_memory = sl_emulated_register,
 	.unregister_memory = sl_emulated_unregister,
 	.registered = sl_emulated_registered,

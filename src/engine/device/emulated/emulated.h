@@ -86,6 +86,7 @@ int sl_emulated_alloc(struct sl_device *device, size_t length, void **out);
 int sl_emulated_free(struct sl_device *device, void *memory);
 int sl_emulated_register(struct sl_device *device, void *memory, size_t length);
 int sl_emulated_unregister(struct sl_device *device, void *memory);
+int sl_emulated_allocation(struct sl_device *device, const void *memory, struct sl_allocation *out);
 bool sl_emulated_registered(struct sl_device *device, const void *memory, size_t length);
 /* Makes a range of that length with a new mapping, or returns NULL. */
 struct range *sl_emulated_range_new(size_t length, int protection, int flags, int fd);

@@ -363,3 +363,19 @@ bool sl_emulated_registered(struct sl_device *base, const void *memory, size_t l
 	sl_mutex_unlock(&device->mutex);
 	return found;
 }
+
+int sl_emulated_allocation(struct sl_device *base, const void *memory, struct sl_allocation *out)
+{
+	struct emulated *device = sl_emulated_of(base);
+	int rc = sl_emulated_count(SLUICE_EMULATED_CLASSIFY);
+	struct range *range;
+
+	if (rc)
+		return rc;
+	sl_mutex_lock(&device->mutex);
+	range = find_range(&device->allocations, memory);
+	if (range)
+		*out = (struct sl_allocation){range->at.start, range->at.end - range->at.start};
+	sl_mutex_unlock(&device->mutex);
+	return range ? 0 : -EINVAL;
+}

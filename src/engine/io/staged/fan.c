@@ -17,13 +17,15 @@
 
 #define FROM_SLOT UINT_MAX
 
-/* The copies of a chunk to a target; the copier reads walk and left while it is in flight. */
+/* The copies of a chunk to a target; from walk on the copier's while it is in flight. */
 struct sl_fan_copy {
 	struct sl_copy_job job;
 	struct sl_fan_chunk *chunk;
 	unsigned target;
 	struct sl_chunk walk;
 	uint64_t left;
+	char *to, *from;
+	size_t part; /* what is left of a span whose slot was pinned in two steps */
 };
 
 /* A chunk on its way to the targets. Guarded by op->mutex, but for what is fixed. */
@@ -151,22 +153,29 @@ static bool fan_copy_next(struct sl_copy_job *job, struct sl_command *out)
 	struct sl_staged *staged = copy->chunk->staged;
 	unsigned source = staged->op->fan->targets[copy->target].source;
 	struct sl_span span;
-	size_t extent;
-	char *to;
+	size_t extent, length;
 
-	do {
+	while (!copy->part) {
 		extent = staged->shape.bricks ? 0 : copy->walk.extent;
 		if (!sl_span_next(&staged->shape, &copy->walk, &span) || copy->left <= span.gap)
 			return false;
 		span.length = SL_MIN(span.length, copy->left - span.gap);
 		copy->left -= span.gap + span.length;
-		to = fan_address(staged->op, copy->target, extent, span.memory);
-	} while (!to);
+		copy->to = fan_address(staged->op, copy->target, extent, span.memory);
+		copy->from = source == FROM_SLOT
+		                     ? staged->slots[copy->chunk->use->index].data + span.at
+		                     : fan_address(staged->op, source, extent, span.memory);
+		copy->part = copy->to ? span.length : 0;
+	}
+	length = source == FROM_SLOT ? sl_staging_together(staged->staging, copy->from, copy->part)
+	                             : copy->part;
 	out->kind = SL_COPY;
-	out->copy.length = span.length;
-	out->copy.to = to;
-	out->copy.from = source == FROM_SLOT ? staged->slots[copy->chunk->use->index].data + span.at
-	                                     : fan_address(staged->op, source, extent, span.memory);
+	out->copy.length = length;
+	out->copy.to = copy->to;
+	out->copy.from = copy->from;
+	copy->to += length;
+	copy->from += length;
+	copy->part -= length;
 	return true;
 }
 

@@ -18,16 +18,25 @@ static bool copier_job_next(struct sl_copy_job *job, struct sl_command *out)
 	struct sl_slot_use *use = SL_CONTAINER(job, struct sl_slot_use, job);
 	struct sl_staged *staged = use->staged;
 	char *slot = staged->slots[use->index].data;
-	struct sl_span span;
+	struct sl_span *span = &use->part;
+	size_t length;
 
-	if (!sl_span_next(&staged->shape, &use->walk, &span) || use->left <= span.gap)
-		return false;
-	span.length = SL_MIN(span.length, use->left - span.gap);
-	use->left -= span.gap + span.length;
+	if (!span->length) {
+		if (!sl_span_next(&staged->shape, &use->walk, span) || use->left <= span->gap) {
+			span->length = 0;
+			return false;
+		}
+		span->length = SL_MIN(span->length, use->left - span->gap);
+		use->left -= span->gap + span->length;
+	}
+	length = sl_staging_together(staged->staging, slot + span->at, span->length);
 	out->kind = SL_COPY;
-	out->copy.length = span.length;
-	out->copy.to = job->to_device ? span.memory : slot + span.at;
-	out->copy.from = job->to_device ? slot + span.at : span.memory;
+	out->copy.length = length;
+	out->copy.to = job->to_device ? span->memory : slot + span->at;
+	out->copy.from = job->to_device ? slot + span->at : span->memory;
+	span->memory += length;
+	span->at += length;
+	span->length -= length;
 	return true;
 }
 
@@ -72,6 +81,7 @@ static void copier_submit_locked(struct sl_slot_use *use, uint64_t bytes)
 
 	use->walk = use->chunk;
 	use->left = bytes;
+	use->part.length = 0;
 	use->job.to_device = staged->op->kind == SL_READ;
 	use->job.next = copier_job_next;
 	use->job.done = copier_job_done;

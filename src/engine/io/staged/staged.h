@@ -100,6 +100,7 @@ struct sl_slot_use {
 	struct sl_chunk walk;
 	uint64_t left;
 	struct sl_fan_chunk *fan; /* of fan.c: instead of the last three */
+	struct sl_span part;      /* what is left of a span whose slot was pinned in two steps */
 };
 
 /*
