@@ -802,8 +802,8 @@ SLUICE_API int sluice_presign(sluice_context *ctx, const char *method, const cha
  * memory directly, as with memory of sluice_pinned_alloc() or cudaHostAlloc(). The context owns it
  * until sluice_context_close().
  *
- * With NULL and 0 the context pins all of its own memory now, instead of at the first operations on
- * the device's memory that need it, and makes cuFile do the same if the settings use cuFile. A
+ * With NULL and 0 the context pins all of its own memory now, instead of at the first operation on
+ * the device's memory, and makes cuFile do the same if the settings use cuFile. A
  * driver blocks this call while the device has a pending command that waits; a command that waits
  * for the calling thread would then wait for ever.
  *
@@ -867,8 +867,8 @@ struct sluice_config {
 
 	/* SLUICE_STAGING_BYTES: pinned memory for each device that is used; 64 KiB to 1 TiB, and
 	 * enough for a ring of slots. Half of it is for operations that are awaited on the host,
-	 * half for those in stream order; up to 512 KiB come on top. All is pinned by the first
-	 * operation in stream order, less by those that are awaited. Default: 256 MiB. */
+	 * half for those in stream order; up to 512 KiB come on top. All is pinned by the call that
+	 * submits the first operation on the device's memory. Default: 256 MiB. */
 	size_t staging_bytes;
 
 	/* SLUICE_REMOTE_BACKEND: for http:// and https://, either "multi" (default), a few threads

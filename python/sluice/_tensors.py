@@ -499,7 +499,7 @@ def _memory_of(tensor: Any) -> tuple[Any, ...]:
 
 
 @functools.lru_cache(16)
-def _torch_on(device: Any) -> _Torch:
+def _torch_on(device: str) -> _Torch:
     return _Torch(device)
 
 
@@ -507,7 +507,7 @@ def _check_alike(name: str, tensor: Any, entry: tuple[Any, ...]) -> None:
     _, kind, shape, *_ = entry
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(tensor, torch.Tensor):
-        of_torch = _torch_on(tensor.device)
+        of_torch = _torch_on(str(tensor.device))
         dtype, shape = of_torch.dtype(kind), tuple(of_torch.shape(kind, shape))
     elif type(tensor).__module__ == "numpy":
         dtype = _Numpy().dtype(kind)

@@ -77,10 +77,10 @@ def read_datasets(name, library, streams, current, path):
     frames = numpy.arange(60 * 70 * 500, dtype="i4").reshape(60, 70, 500)
     try:
         writer = sluice.Writer(path, "w")
+        u = writer.series("u", shape=(70, 500), dtype="i4", chunk=(20, 125), chunk_frames=8)
     except OSError as missing:
         return f"no datasets: {missing}", False
     with writer:
-        u = writer.series("u", shape=(70, 500), dtype="i4", chunk=(20, 125), chunk_frames=8)
         for frame in frames:
             u.append(frame)
     rng, operations, wanted = random.Random(2), [], library.asarray(frames)

@@ -371,23 +371,26 @@ TEST(tensors_that_follow_each_other_are_one_extent)
 	assert_int_equal(needed, 39 * 512 + 500);
 }
 
-TEST(destinations_of_a_device_are_joined_within_an_allocation_of_ours_only)
+TEST(destinations_of_a_device_are_joined_within_an_allocation)
 {
 	struct sluice_tensors *table = table_new(ctx);
 	uint64_t bytes = 1024;
-	sluice_tensor_memory *memory;
+	sluice_tensor_memory *memory, *other;
 	sluice_tensor_plan *plan;
 	struct sl_tensor_stretches stretches;
 	int device;
 
 	assert_int_equal(sluice_device_find("emulated", &device), 0);
 	assert_int_equal(sluice_tensor_memory_new(device, 2 * bytes, &memory), 0);
+	assert_int_equal(sluice_tensor_memory_new(device, bytes, &other), 0);
 	for (unsigned i = 0; i < 2; i++)
 		table_add(table, 0, i * bytes, SLUICE_UINT8, 1, &bytes);
-	for (int own = 0; own < 2; own++) {
+	/* Memory of the plan, an allocation of the caller's, and two of them. */
+	for (int own = 0; own < 3; own++) {
 		char *to = sluice_tensor_memory_data(memory);
+		char *then = own < 2 ? to + bytes : sluice_tensor_memory_data(other);
 		struct sluice_tensor_want wants[] = {{0, NULL, own ? to : NULL},
-		                                     {1, NULL, own ? to + bytes : NULL}};
+		                                     {1, NULL, own ? then : NULL}};
 
 		assert_int_equal(sluice_tensor_plan_new(table, wants, 2, &plan), 0);
 		assert_int_equal(sl_tensor_stretches_make(plan, own ? NULL : memory,
@@ -395,11 +398,12 @@ TEST(destinations_of_a_device_are_joined_within_an_allocation_of_ours_only)
 		                 0);
 		assert_int_equal(stretches.count, 1);
 		assert_int_equal(stretches.stretches[0].device, device);
-		assert_int_equal(stretches.stretches[0].count, own ? 2 : 1);
+		assert_int_equal(stretches.stretches[0].count, own == 2 ? 2 : 1);
 		sl_tensor_stretches_clear(&stretches);
 		sluice_tensor_plan_free(plan);
 	}
 	sluice_tensor_memory_free(memory);
+	sluice_tensor_memory_free(other);
 	table_free(table);
 }
 

@@ -250,6 +250,14 @@ static int route_of_device_file_on(struct sluice_op *op, const struct sluice_req
 	return rc ? rc : sl_staged_new(op, staging, &sl_route_transfers, r->stream);
 }
 
+/* Finds the staging of a device for copies that the backend submits on threads of the library. */
+static int route_pin_all(struct sluice_op *op, struct sl_device *device, struct sl_staging **out)
+{
+	int rc = sl_context_get_staging(op->ctx, device, out);
+
+	return rc ? rc : sl_staging_pin(*out, SL_HALF_STREAM, 0);
+}
+
 static int route_awaited(struct sluice_op *op, const struct sluice_request *r,
                          struct sl_device *memory)
 {
@@ -265,8 +273,8 @@ static int route_awaited(struct sluice_op *op, const struct sluice_request *r,
 	/* The backend has the copiers of both devices move the bytes. */
 	if (holder) {
 		op->device = memory;
-		rc = sl_context_get_staging(op->ctx, holder, &staging);
-		return rc || !memory ? rc : sl_context_get_staging(op->ctx, memory, &staging);
+		rc = route_pin_all(op, holder, &staging);
+		return rc || !memory ? rc : route_pin_all(op, memory, &staging);
 	}
 	rc = op->fan ? 0 : route_by_backend(op, memory, r);
 	if (rc || !memory)
@@ -373,6 +381,7 @@ static int submit_admitted(struct sluice_file *file, const struct sluice_request
                            sluice_op **out)
 {
 	struct sluice_op *op = op_new_for(file, r, !out);
+	struct sl_staging *staging;
 	int rc = op ? op_copy_extents(op, r) : -ENOMEM;
 
 	if (!rc)
@@ -388,8 +397,13 @@ static int submit_admitted(struct sluice_file *file, const struct sluice_request
 		rc = op_find_route(op, r, looked);
 	if (!rc && out && r->count == 1)
 		sl_help_expect(op, r->extents->length);
+	/* The operation may be freed as soon as it has entered. */
+	staging = !rc && op->staged ? op->staged->staging : NULL;
 	if (!rc)
 		rc = op->on_stream ? sl_stream_enter(op, out) : sl_op_enter(file, op, out);
+	/* While its first bytes are read. If this fails, an operation that needs more says so. */
+	if (staging)
+		sl_staging_pin(staging, SL_HALF_STREAM, 0);
 	sl_help_submitted(op);
 	if (rc) {
 		if (op)

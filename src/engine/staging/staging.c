@@ -123,8 +123,8 @@ static int staging_divide(struct sl_staging *staging, size_t budget) SL_UNCHECKE
 		rest += staging->half_length[half];
 	}
 	/* Of whole pages, so that none is pinned twice. */
-	staging->step_ends[SL_STEP_HOST] = sl_whole_pages(staging->half_length[SL_HALF_HOST]);
-	staging->step_ends[SL_STEP_FIRST] = SL_MIN(FIRST_STEP, staging->step_ends[SL_STEP_HOST]);
+	staging->step_ends[SL_STEP_FIRST] =
+		SL_MIN(FIRST_STEP, sl_whole_pages(staging->half_length[SL_HALF_HOST]));
 	staging->step_ends[SL_STEP_ALL] = staging->length;
 	return rc ? sl_fail(rc, "no memory") : 0;
 }
@@ -174,12 +174,12 @@ static int staging_pin_step(struct sl_staging *staging, unsigned step)
 
 int sl_staging_pin(struct sl_staging *staging, enum sl_half half, uint64_t bytes)
 {
-	unsigned last = bytes > staging->step_ends[SL_STEP_FIRST] ? SL_STEP_HOST : SL_STEP_FIRST;
+	unsigned last = half == SL_HALF_STREAM || bytes > staging->step_ends[SL_STEP_FIRST]
+	                        ? SL_STEP_ALL
+	                        : SL_STEP_FIRST;
 	unsigned step;
 	int rc = 0;
 
-	if (half == SL_HALF_STREAM)
-		last = SL_STEP_ALL;
 	if (atomic_load_explicit(&staging->steps, memory_order_acquire) > last)
 		return 0;
 	sl_mutex_lock(&staging->pinning);

@@ -35,9 +35,10 @@ void sl_staging_stop(struct sl_staging *staging);
 void sl_staging_free(struct sl_staging *staging);
 struct sl_device *sl_staging_device(const struct sl_staging *staging);
 /*
- * Has memory for slots pinned that is not yet: of the host's half so many bytes at once, or, before
- * anything in stream order, all memory and the words, so that nothing is pinned while a wait may be
- * pending. Returns 0, or a negative errno with a sentence. Calls the driver, as sl_staging_start().
+ * Has memory for slots pinned that is not yet: for the host's half so many bytes at once, or, for
+ * the stream's, all memory and the words. The first public call that submits an operation ends with
+ * the latter, so that nothing is pinned while a wait may be pending. Returns 0, or a negative errno
+ * with a sentence. Calls the driver, as sl_staging_start().
  */
 int sl_staging_pin(struct sl_staging *staging, enum sl_half half, uint64_t bytes);
 /* Returns how many of the bytes at data, in a slot of the host's half, were pinned together: no

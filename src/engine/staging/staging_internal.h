@@ -108,8 +108,8 @@ bool sl_staging_near(const char *root, int node, char *memory, size_t length, st
 void sl_staging_touch(char *memory, size_t length, bool placed, struct sl_pool *pool,
                       unsigned workers);
 
-/* Memory of our own is pinned step by step: what a read needs, the host's half, and the rest. */
-enum { SL_STEP_FIRST, SL_STEP_HOST, SL_STEP_ALL, SL_STEPS };
+/* Memory of our own is pinned in two steps: what a read needs, and the rest. */
+enum { SL_STEP_FIRST, SL_STEP_ALL, SL_STEPS };
 
 struct sl_staging {
 	struct sl_device *device;
