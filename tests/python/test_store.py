@@ -296,16 +296,22 @@ def test_replace_list_and_stat(store):
 
 
 def test_a_get_waits_for_the_seal(daemon, store):
+    got = threading.Event()
+
     def put():
         with daemon.open() as other, other.create("a", 3, "u1", transient=True) as blob:
             time.sleep(0.05)
             blob.numpy()[:] = 5
+            blob.seal()
+            got.wait(60)  # the blob is gone when its last user has left, and the get may come late
 
     for timeout in (None, 60):
         thread = threading.Thread(target=put)
         thread.start()
         assert store.get("a", timeout=timeout).numpy().tolist() == [5, 5, 5]
+        got.set()
         thread.join()
+        got.clear()
         eventually(lambda: is_gone(store, "a"))
 
 
