@@ -41,8 +41,8 @@ from ._writer import Series, Writer
 
 __version__: str = _core.version
 __all__ = [
-    "Array", "Blob", "BlobInfo", "Collection", "Context", "File", "Operation", "Pinned", "Samples", "Save", "Series", "Stat",
-    "Store", "Watch", "Writer", "attach", "collection", "configure", "copy", "doctor", "load", "load_array",
+    "Array", "Blob", "BlobInfo", "Collection", "Context", "File", "Operation", "Pinned", "Samples", "Save", "Series",
+    "Stat", "Store", "Watch", "Writer", "attach", "collection", "configure", "copy", "doctor", "load", "load_array",
     "load_into", "open", "open_array", "open_array_async", "open_async", "patch_safetensors", "patched", "pinned",
     "presign", "progress", "publish", "safe_open", "save", "unpin",
 ]  # fmt: skip

@@ -321,9 +321,9 @@ class Array:
             most = max(_BLOCK // inner // chunk, 1) * chunk
             gap = min(_GAP // decoded, _GAP_CHUNKS) * chunk if self.chunks else _GAP // inner
             groups.insert(0, list(_groups(axis, max(chunk, gap), most)))
-            count = max(group[1] for group in groups[0])
-            inner *= count
-            decoded *= -(-count // chunk)
+            longest = max(group[1] for group in groups[0])
+            inner *= longest
+            decoded *= -(-longest // chunk)
         for chosen in itertools.product(*groups):
             start, count, pick, place = zip(*chosen, strict=True)
             yield start, count, None if all(part is _ALL for part in pick) else pick, place
