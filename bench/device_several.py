@@ -42,9 +42,14 @@ class Several:
 
     def together(self, programs, verb, **options):
         """A sample of these, from the start of all to the end of the last."""
-        for i in programs:
-            self.programs[i].tell(verb, **{k: v[i] if isinstance(v, list) else v for k, v in options.items()})
-        found = [self.programs[i].answer(60) for i in programs]
+        try:
+            for i in programs:
+                self.programs[i].tell(verb, **{k: v[i] if isinstance(v, list) else v for k, v in options.items()})
+            found = [self.programs[i].answer(60) for i in programs]
+        except (Failed, Skipped):
+            for program in self.programs:  # some have not answered; the next job starts them
+                program.stop()
+            raise
         return Sample(sum(f["bytes"] for f in found), max(f["seconds"] for f in found),
                       sum(f["cpu_seconds"] for f in found))
 

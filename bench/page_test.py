@@ -28,7 +28,7 @@ def made():
             report.row("random-cold", "dear", None, "fio", "", sides, ["fio"], most_cpu=1.0),
             report.row("no-such-key", "plain", None, "fio", "", slow, ["fio"]),
             report.Row("cached-hot", "absent", None, "fio", "", None, {}, skipped="no fio here")]
-    figures = [report.Figure("save-memory-call", "quick", "ms", values=[0.4, 0.5, 2.0]),
+    figures = [report.Figure("save-memory-call", "quick", "ms", values=[0.4, 0.5, 2.0, 0.8]),
                report.Figure("save-memory-snapshot", "late", "of a copy", values=[1.2, 1.3, 1.0])]
     return json.loads(json.dumps(report.as_json(rows, {"cores": 2}, figures, [("more", ["a", "b"], [["1", "2"]])])))
 
@@ -40,12 +40,13 @@ def check_made(folder):
         text = file.read()
     assert counts == "2 PASS, 3 MISS, 1 SKIP", counts
     for line in ("| PASS | local: good | 1.000 | ≥ 0.95 | fio |", "| MISS | local: bad | 0.100 | ≥ 0.95 | fio |", "| MISS | local: dear |",
-                 "| SKIP | local: absent |  |  | no fio here |", "| PASS | local: quick | 0.5 ms | ≤ 1 |  |",
+                 "| SKIP | local: absent |  |  | no fio here |", "| PASS | local: quick | 0.65 ms | ≤ 1 |  |",
                  "| MISS | local: late | 1.2 of a copy | ≤ 1.1 |  |", "Not measured, or without aims: http", "not measured: nginx is missing",
                  "INFO no-such-key: 0.100 of fio", "against dd", "more:"):
         assert line in text, (line, text)
     found = list(page.points(*report.from_json(made())[::2]))
     assert [point[1] for point in found] == ["PASS", "MISS", "MISS", "INFO", "PASS", "MISS"], found
+    assert found[2][0] == "dear (missed by processor time)" and found[4][3] == (0.5, 1 / 0.65, 2.5), found
     assert found[0][2:4] == (0.95, (0.99, 1.0, 2.0)) and found[0][4] == {"dd": 2.0}, found[0]
     if "No plot" not in text:
         assert os.path.getsize(os.path.join(folder, "local.svg")) > 5000 and "](local.svg)" in text
@@ -60,7 +61,18 @@ def check_run(build, folder):
     assert "store: 2 MiB: memory that was used, 1 thread |" in text and "not measured: mpi: error: " in text, text
 
 
+def check_ended(build, folder):
+    """A bench that takes too long is ended, and leaves no file."""
+    files = os.path.join(folder, "files")
+    os.mkdir(files)
+    subprocess.run([sys.executable, os.path.join(HERE, "all"), "--build", build, "--only", "store", "--out", folder, "--flags",
+                    "--rounds 9999", "--minutes", "0.02"], check=True, stdout=subprocess.PIPE, env={**os.environ, "TMPDIR": files})
+    with open(os.path.join(folder, "page.md"), encoding="utf-8") as file:
+        assert "not measured: ended after 0.02 minutes" in file.read()
+    assert not os.listdir(files), os.listdir(files)
+
+
 if __name__ == "__main__":
-    for check in (check_made, lambda to: check_run(sys.argv[1], to)):
+    for check in (check_made, lambda to: check_run(sys.argv[1], to), lambda to: check_ended(sys.argv[1], to)):
         with tempfile.TemporaryDirectory() as made_folder:
             check(made_folder)
