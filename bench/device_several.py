@@ -76,6 +76,8 @@ def several(b):
     how = f"{size_text(s.size)} in one operation, {passes} times, of a file in memory for each of {n} processes and GPUs."
     for order in ORDERS:
         alone = f"alone {order}"
+        if alone in b.failures:
+            b.failures[f"{n} x {alone}"] = b.failures[alone]
         samples[f"{n} x {alone}"] = [Sample(n * x.bytes, x.seconds, n * x.cpu_seconds) for x in samples.get(alone, [])]
         rows.append(b.row(f"several-{order}", f"read into {n} GPUs at once, {order} order", 0.85 if n == 2 else 0,
                           "a process alone, times as many", how, samples, f"all {order}",
