@@ -125,7 +125,7 @@ static void describe_readers(struct cli_finding *f)
 	free(text);
 	f->feature.usable = usable;
 	if (!usable) {
-		f->feature.effect = "processes that read into GPUs at once do not share the cores";
+		f->feature.effect = "processes with reads into GPUs at once do not share the cores";
 		f->feature.remedy = "remove it; or SLUICE_WORKERS, the cores by the processes";
 	}
 }

@@ -102,7 +102,7 @@ static void print_device_address(const struct sluice_device *d, int cores)
 		printf(", NUMA node %d", d->numa_node);
 	else
 		fputs(sl_machine_nodes("") > 1 ? "; its NUMA node is not known"
-		                               : "; there is one NUMA node",
+		                               : "; there is a single NUMA node",
 		      stdout);
 	if (cores > 0)
 		printf(", of which this process has %d core%s", cores, cores == 1 ? "" : "s");

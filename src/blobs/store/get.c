@@ -47,7 +47,8 @@ int sl_blob_map(sluice_blob *blob, const struct sl_blob_record *record, uint64_t
 		                          &request.sdev);
 	}
 	if (!rc && at && !request.sdev)
-		rc = sl_fail(-EINVAL, "the addresses are of a device, and the blob is on the host");
+		rc = sl_fail(-EINVAL,
+		             "the addresses are for a device, and the blob is on the host");
 	if (!rc)
 		rc = sl_mapping_acquire(blob->store, &request, deadline, &blob->mapping);
 	if (rc)

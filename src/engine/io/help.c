@@ -7,7 +7,7 @@
  * are expected to do so again: most pieces of their next read wake no worker. If such a thread does
  * not wait, a worker finds them (core/pool.c).
  *
- * Threads: those that submit and those that wait. What is known of a thread is its own.
+ * Threads: those that submit and those that wait. A thread learns from its own waits.
  */
 #include "io/staged/staged.h"
 

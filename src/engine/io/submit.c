@@ -266,9 +266,10 @@ static int route_awaited(struct sluice_op *op, const struct sluice_request *r,
 	int rc;
 
 	if (op->fan && !memory && op->order.count)
-		return sl_fail(-EINVAL, "request: with further memory the extents are of a device");
+		return sl_fail(-EINVAL, "request: with further memory the extents are on a device");
 	if (op->fan && holder && memory)
-		return sl_fail(-ENOTSUP, "'%s' is memory of a device, and is read into one memory",
+		return sl_fail(-ENOTSUP,
+		               "'%s' is memory of a device, and goes to no further memory",
 		               op->file->uri);
 	/* The backend has the copiers of both devices move the bytes. */
 	if (holder) {

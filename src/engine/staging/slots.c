@@ -302,7 +302,7 @@ void sl_slots_give(struct sl_staging *staging, enum sl_half half, struct sl_slot
 
 /* ------------------------------------------------------------------------------------- seats */
 
-#define LONG_READ  ((uint64_t)64 << 20) /* with what is announced, */
+#define LONG_READ  ((uint64_t)64 << 20) /* with announced bytes, */
 #define LEAST_READ ((uint64_t)8 << 20)  /* and at least so long itself */
 
 bool sl_slots_sit(struct sl_staging *staging, uint64_t bytes)

@@ -294,7 +294,7 @@ int sl_mapping_vacate(sluice_store *store, struct sl_mapping *mapping, struct sl
 		rc = sl_fail(-ENOTSUP, "only addresses of a device's own memory, mapped for "
 		                       "reading, are kept");
 	else if (mapping->users != 1)
-		rc = sl_fail(-EBUSY, "another handle in this process has this memory of %s, too",
+		rc = sl_fail(-EBUSY, "another handle in this process has the same memory on %s",
 		             device->name);
 	else
 		mapping->doomed = true;

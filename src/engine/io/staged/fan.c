@@ -25,10 +25,10 @@ struct sl_fan_copy {
 	struct sl_chunk walk;
 	uint64_t left;
 	char *to, *from;
-	size_t part; /* what is left of a span whose slot was pinned in two steps */
+	size_t part; /* the rest of a span, if the slot was pinned in two steps */
 };
 
-/* A chunk on its way to the targets. Guarded by op->mutex, but for what is fixed. */
+/* A chunk on its way to the targets. Guarded by op->mutex, but for fixed fields. */
 struct sl_fan_chunk {
 	struct sl_list link; /* among those to use again */
 	struct sl_staged *staged;
@@ -47,7 +47,8 @@ int sl_fan_new(struct sluice_op *op, const struct sluice_request *r)
 	struct sl_fan *fan;
 
 	if (r->kind != SLUICE_READ || !r->also)
-		return sl_fail(-EINVAL, "request: further memory (also) is of reads, and not NULL");
+		return sl_fail(-EINVAL,
+		               "request: further memory (also) is for reads, and not NULL");
 	if (sl_wants_stream(r))
 		return sl_fail(-ENOTSUP, "request: in stream order there is no further memory");
 	if (r->also_count >= SL_DEVICES_MOST)
@@ -146,7 +147,7 @@ bool sl_fan_take_locked(struct sl_staged *staged, struct sl_slot_use *use)
 	return link;
 }
 
-/* Makes the next copy of what was read of a chunk. The copier's thread. */
+/* Makes the next copy of the bytes in a chunk. The copier's thread. */
 static bool fan_copy_next(struct sl_copy_job *job, struct sl_command *out)
 {
 	struct sl_fan_copy *copy = SL_CONTAINER(job, struct sl_fan_copy, job);
@@ -181,7 +182,7 @@ static bool fan_copy_next(struct sl_copy_job *job, struct sl_command *out)
 
 static void fan_copy_done(struct sl_copy_job *job, int error);
 
-/* Gives the copies to targets whose source is this one: their own chunk is there. The queues of the
+/* Gives the copies to targets with this source: their own chunk is there. The queues of the
  * copiers are locked inside op->mutex, and take no lock themselves. */
 static void fan_go_on_locked(struct sl_fan_chunk *chunk, unsigned source)
 {
@@ -219,7 +220,7 @@ static void fan_copy_done(struct sl_copy_job *job, int error)
 
 	if (error)
 		sl_op_fail(op, error,
-		           sl_format("cannot copy what was read of '%s' to %s: %s", op->file->uri,
+		           sl_format("cannot copy bytes from '%s' to %s: %s", op->file->uri,
 		                     target->device->name, sl_error_text(error)));
 	sl_mutex_lock(&op->mutex);
 	staged->locked.copies--;

@@ -159,7 +159,7 @@ int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, const struct
 	if (!rc && route->has_memory)
 		rc = sl_chunks_plan(&chunks, &op->file->limits, settings,
 		                    sl_staging_largest(staging, half), &slots);
-	/* What waits for a server has more of them in flight. */
+	/* An operation that waits for a server has more of them in flight. */
 	if (!rc && (route->has_memory || route->on_stream))
 		rc = sl_staging_pin(staging, half,
 		                    op->file->limits.remote ? UINT64_MAX

@@ -100,7 +100,7 @@ struct sl_slot_use {
 	struct sl_chunk walk;
 	uint64_t left;
 	struct sl_fan_chunk *fan; /* of fan.c: instead of the last three */
-	struct sl_span part;      /* what is left of a span whose slot was pinned in two steps */
+	struct sl_span part;      /* the rest of a span, if the slot was pinned in two steps */
 };
 
 /*
@@ -305,7 +305,7 @@ int sl_fan_new(struct sluice_op *op, const struct sluice_request *r);
 int sl_fan_begin(struct sluice_op *op);
 /* Reserves the copies of a chunk for a slot. Returns false if too many chunks are on their way. */
 bool sl_fan_take_locked(struct sl_staged *staged, struct sl_slot_use *use);
-/* Has what was read of a chunk copied from its slot to all targets. */
+/* Has the bytes in a chunk copied from the slot to all targets. */
 void sl_fan_submit_locked(struct sl_slot_use *use, uint64_t bytes);
 
 /* ------------------------------------------------------------------------------ stream order */
