@@ -276,7 +276,7 @@ FIXTURE_TEST(further_memory_that_no_read_can_have_is_refused)
 	q.also_count = 1;
 	t.v[0].data = host;
 	q.count = 1;
-	assert_refused(sluice_submit(file, &q, &op), EINVAL, "of a device");
+	assert_refused(sluice_submit(file, &q, &op), EINVAL, "on a device");
 	assert_null(op);
 	assert_ok(sluice_close(file));
 	stream_free(stream);
