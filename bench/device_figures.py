@@ -71,7 +71,7 @@ def steady(b):
             say(f"  {name}: {', '.join(f'{sample.rate / 1e9:.1f}' for sample in some)} GB/s")
     most = max(20, below.get("copies", 0))
     how = "Bare copies of 64 MiB from pinned memory and threads that pread were run in turn with them."
-    return [report.Figure(key, f"{key}, the slowest pass below the median", "%", skipped=b.failures.get(key, ""),
+    return [report.Figure(key, f"the slowest pass below the median, {key}", "%", skipped=b.failures.get(key, ""),
                           most=b.aim(most) if key in orders else None, how=how, values=[below[key]] if key in below else [])
             for key in [*orders, "copies", "16 preads"]]
 
