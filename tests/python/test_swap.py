@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Weights that are swapped in place: load_into(pin=True), close(keep=True) and attach(at=), on an emulated device."""
+import contextlib
 import ctypes
 import errno
 import gc
@@ -7,6 +8,8 @@ import os
 import pathlib
 import subprocess
 import sys
+import threading
+import time
 
 import numpy
 import pytest
@@ -224,6 +227,32 @@ def test_only_addresses_of_one_collection_are_kept(usual, kept):
     with pytest.raises(ValueError):
         m.close(keep=True)
     m.close()
+
+
+def test_threads_that_want_the_same_addresses_or_close_them(daemon, usual, kept):
+    m, views, places = kept
+    for wrong in (3, "m", usual):
+        with pytest.raises(TypeError, match="at is a Collection"):
+            sluice.attach("m", store=usual, at=wrong)
+    m.close(keep=True)
+    found = []
+    with daemon.open() as other:
+
+        def attach():
+            with contextlib.suppress(OSError):
+                found.append(sluice.attach("late", 30, framework="dlpack", store=other, at=m))
+
+        threads = [threading.Thread(target=attach) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.1)
+    m.close()  # and the store, while they wait
+    publish("late", 2, usual, device="emulated:0")
+    for thread in threads:
+        thread.join()
+    assert len(found) == 1
+    has(found[0], places, 2)
+    has(views, places, 2)
 
 
 def test_another_store_maps_at_kept_addresses(daemon, kept):
