@@ -316,7 +316,8 @@ def load(  # type: ignore[misc]
     all in memory of their own. verify: digests by file name, or a file of them as of sha256sum; each
     file is read as a whole and checked. headers: of requests.
     slices: for a model on several GPUs, the dimension that each tensor is divided along, by patterns of names as of
-    fnmatch; the first that matches counts, None or no match is the whole tensor. Rank r of n has the elements from
+    fnmatch; the first that matches counts, None or no match is the whole tensor, and a warning names patterns that
+    match no name of the files. Rank r of n has the elements from
     length * r // n to length * (r + 1) // n of it; even=True refuses lengths that n does not divide. device is a
     mapping from each rank to its device, such as {0: "cuda:0", 1: "cuda:1"}; then the result is a dict for each
     rank, and what several ranks need is read once. Or rank and ranks are given, for a process with one of them.

@@ -15,7 +15,7 @@ import numpy
 import pytest
 import sluice
 from conftest import C
-from sluice import _core
+from sluice import _core, _tensors
 
 SHAPES = {"a": (300, 70), "b": (5,), "empty": (0, 3), "large": (3 << 20,), "scalar": ()}
 
@@ -87,6 +87,22 @@ def test_a_registration_ends_when_its_collection_does(state, usual):
     assert sluice.pinned() == []
 
 
+def test_what_is_unpinned_meanwhile_is_copied(state, usual, monkeypatch):
+    publish("m", 1, usual)
+    match = _tensors._match
+
+    def unpinned(*arguments):  # by another thread
+        sluice.unpin()
+        return match(*arguments)
+
+    monkeypatch.setattr(_tensors, "_match", unpinned)
+    sluice.load_into(state, "store://m", pin=True)
+    same(state, 1)
+    assert sluice.pinned() == []
+    usual.delete("m")
+    assert usual.list() == []  # so nothing holds it
+
+
 def test_what_cannot_be_pinned_is_refused_or_read_as_usual(state, usual):
     publish("m", 1, usual)
     for wrong in ("m", "store://m?wait_ms=1", "store://", "/tmp/m.safetensors"):
@@ -112,7 +128,7 @@ def test_what_cannot_be_pinned_is_refused_or_read_as_usual(state, usual):
 FALLBACK = """
 import ctypes, os, sys
 import numpy, sluice
-from sluice import _core
+from sluice import _core, _tensors
 C, driver = ctypes.CDLL(_core.__file__), ctypes.CDLL("libcuda.so.1")
 number, address = ctypes.c_int(), ctypes.c_void_p()
 assert C.sluice_device_find(b"cuda:0", ctypes.byref(number)) == 0
