@@ -128,7 +128,7 @@ def test_what_cannot_be_pinned_is_refused_or_read_as_usual(state, usual):
 FALLBACK = """
 import ctypes, os, sys
 import numpy, sluice
-from sluice import _core, _tensors
+from sluice import _core
 C, driver = ctypes.CDLL(_core.__file__), ctypes.CDLL("libcuda.so.1")
 number, address = ctypes.c_int(), ctypes.c_void_p()
 assert C.sluice_device_find(b"cuda:0", ctypes.byref(number)) == 0
