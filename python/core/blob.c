@@ -18,6 +18,18 @@
 
 PyTypeObject *blob_type;
 
+static int get_at(struct request *request, int slice)
+{
+	struct handle *handle = request->call.handle;
+	int rc;
+
+	handle_lock(handle);
+	rc = sluice_collection_attach_at(request->store->store, request->name, slice,
+	                                 handle->collection);
+	atomic_store(&handle->busy, false);
+	return rc;
+}
+
 int run_get(struct request *request)
 {
 	struct handle *handle = request->call.handle;
@@ -29,8 +41,7 @@ int run_get(struct request *request)
 			rc = sluice_collection_fetch(handle->of->store, &request->origin,
 			                             request->name, slice, &handle->collection);
 		else if (request->store)
-			rc = sluice_collection_attach_at(request->store->store, request->name,
-			                                 slice, handle->collection);
+			rc = get_at(request, slice);
 		else if (request->attaches)
 			rc = sluice_collection_attach(handle->of->store, request->name,
 			                              request->place, slice, &handle->collection);

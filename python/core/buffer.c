@@ -342,8 +342,8 @@ PyObject *divide_dlpack(PyObject *module, PyObject *args)
 	if (!whole)
 		return NULL;
 	if (whole->tensor.dimensions != 1 || whole->tensor.bits * whole->tensor.lanes != 8 ||
-	    dlpack_bytes(&whole->tensor) < 0) {
-		PyErr_SetString(PyExc_ValueError, "it is no tensor of bytes");
+	    dlpack_bytes(&whole->tensor) < 0 || (!whole->tensor.data && whole->tensor.shape[0])) {
+		PyErr_SetString(PyExc_ValueError, "it is no tensor of bytes, or has no memory");
 		return NULL;
 	}
 	block = malloc(sizeof(*block));

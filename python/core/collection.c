@@ -138,13 +138,14 @@ static int request_parse(struct request *request, PyObject *made)
 	return 0;
 }
 
-/* Attaches at the addresses that another keeps, and takes its handle away from it. */
+/* Attaches at the addresses that another keeps, and takes its handle away from it. Other threads may close either
+ * meanwhile. */
 static int collection_open_at(Collection *self, Collection *kept, Store *store, const char *name,
                               int timeout)
 {
+	struct handle *of = store->handle, *before;
 	struct request *request =
-		kept->handle && store->handle ? request_new(kept->handle, run_get, name, 0) : NULL;
-	struct handle *before;
+		kept->handle && of ? request_new(kept->handle, run_get, name, 0) : NULL;
 
 	if (!request) {
 		if (!PyErr_Occurred())
@@ -152,15 +153,16 @@ static int collection_open_at(Collection *self, Collection *kept, Store *store, 
 		return -1;
 	}
 	request->timeout_ms = timeout;
-	request->store = store->handle;
-	handle_take(request->store);
-	if (request_open(request, &self->handle))
+	request->store = of;
+	handle_take(of);
+	handle_take(of); /* for this object */
+	if (request_open(request, &self->handle)) {
+		handle_drop(of);
 		return -1;
+	}
 	before = self->handle->of;
-	handle_take(store->handle);
-	self->handle->of = store->handle;
-	handle_give(kept->handle);
-	kept->handle = NULL;
+	self->handle->of = of;
+	Py_XDECREF(store_close(kept, NULL));
 	handle_drop(before);
 	return 0;
 }
@@ -177,6 +179,10 @@ static int collection_init(Collection *self, PyObject *args, PyObject *kwargs)
 	                      &made, &origin, &device, &kept) ||
 	    parse_device(device, &place))
 		return -1;
+	if (kept != Py_None && !PyObject_TypeCheck(kept, collection_type)) {
+		PyErr_Format(PyExc_TypeError, "at is a Collection, and not %R", kept);
+		return -1;
+	}
 	if (kept != Py_None && !self->handle)
 		return collection_open_at(self, (Collection *)kept, (Store *)store, name, timeout);
 	request = request_new_object((Store *)store, self->handle,
@@ -208,7 +214,13 @@ static sluice_collection *collection_of(Collection *self)
 /* _keep(): unmaps the collection, and keeps its addresses. */
 static int run_keep(struct request *request)
 {
-	return sluice_collection_keep(request->call.handle->collection);
+	struct handle *handle = request->call.handle;
+	int rc;
+
+	handle_lock(handle);
+	rc = sluice_collection_keep(handle->collection);
+	atomic_store(&handle->busy, false);
+	return rc;
 }
 
 static PyObject *collection_keep(Collection *self, PyObject *none)

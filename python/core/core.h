@@ -66,7 +66,7 @@ struct handle {
 	sluice_blob *blob;
 	sluice_watch *watch;
 	sluice_collection *collection;
-	_Atomic bool busy; /* a thread takes an event of the watch */
+	_Atomic bool busy; /* a call is on its way that has no other beside it */
 };
 struct handle *handle_new(void);
 void handle_take(struct handle *handle);

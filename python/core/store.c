@@ -337,14 +337,19 @@ static int watch_init(Watch *self, PyObject *args, PyObject *kwargs)
 	                    &self->handle);
 }
 
-/* A call that was interrupted may still take an event, and ends this wait. */
+void handle_lock(struct handle *handle)
+{
+	while (atomic_exchange(&handle->busy, true))
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+/* A call that was interrupted may still take an event. */
 static int run_next(struct request *request)
 {
 	struct handle *handle = request->call.handle;
 	int rc;
 
-	while (atomic_exchange(&handle->busy, true))
-		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	handle_lock(handle);
 	request->event.size = sizeof(request->event);
 	rc = sluice_watch_next(handle->watch, 0, &request->event);
 	atomic_store(&handle->busy, false);

@@ -42,8 +42,6 @@ struct request {
 	/* Of a copy. */
 	struct sluice_collection_target *targets;
 	size_t target_count;
-	uint64_t registered;
-	int64_t map_ns;
 	int count;
 	struct sluice_blob_info rows[];
 };
@@ -53,6 +51,9 @@ struct request *request_new(struct handle *handle, int (*run)(struct request *re
                             const char *name, size_t rows);
 /* Makes the request. Returns 0, or -1 with an exception: then the request is freed. */
 int request_run(struct request *request);
+/* Waits, without the GIL, until no other call of this handle is on its way, also one that was interrupted; storing false
+ * in `busy` ends that. */
+void handle_lock(struct handle *handle);
 /* Frees a handle without the GIL. */
 void handle_drop(struct handle *handle);
 /* Makes a request that opens an object, and gives the object its handle, of a store or NULL. Consumes the request.

@@ -16,7 +16,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
-from . import _context, _core, _stream, _tensors
+from . import _context, _core, _libraries, _stream
 from ._file import File
 from ._operation import Call, Operation
 
@@ -36,7 +36,7 @@ def _type_of(text: str) -> Any:
     """Return the dtype of numpy for a type of the library."""
     numpy: Any = importlib.import_module("numpy")
     if text.startswith("bfloat16"):
-        return numpy.dtype(">u2") if "big" in text else _tensors._Numpy().dtype("BF16")
+        return numpy.dtype(">u2") if "big" in text else _libraries.Numpy().dtype("BF16")
     return numpy.lib.format.descr_to_dtype(ast.literal_eval(text)) if text[0] == "[" else numpy.dtype(text)
 
 
@@ -147,9 +147,9 @@ class Array:
 
         device, framework: as of load(). Parts with steps or a list are read into memory of the host first.
         """
-        library = _tensors._library(device, framework)
+        library = _libraries.find(device, framework)
         axes, kept = self._select(selection)
-        if isinstance(library, _tensors._Numpy):
+        if isinstance(library, _libraries.Numpy):
             return self[selection]
         shape = [len(axis) for axis, keep in zip(axes, kept, strict=True) if keep]
         found = self._tensor(library, shape)
@@ -438,7 +438,7 @@ def open_array(name: str | os.PathLike[str], dataset: str | None = None, *,
 def load(path: str, dataset: str, device: Any, *, framework: str | None = None, dtype: Any = None,
          context: _context.Context | None = None) -> Any:
     """Read a dataset as load_array() does."""
-    library = _tensors._library(device, framework)
+    library = _libraries.find(device, framework)
     with open_array(path, dataset, context=context) as array:
         found = array.read((), device, framework=framework)
     loaded = {"": found}

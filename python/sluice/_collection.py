@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Iterator, Sequence
 
-from . import _context, _core, _memory, _store, _stream, _tensors
+from . import _context, _core, _libraries, _memory, _store, _stream, _tensor_files
 from ._operation import Call
 
 _stores: dict[tuple[int, str | None], _store.Store] = {}
@@ -86,10 +86,10 @@ class Collection(_core.Collection, Mapping[str, Any]):
         _, kind, shape, device, _, size, _ = entry
         library = self._libraries.get(device)
         if library is None:
-            library = self._libraries[device] = _tensors._library(device, self._framework)
+            library = self._libraries[device] = _libraries.find(device, self._framework)
         if not size:
             return library.empty(kind, shape)
-        if not isinstance(library, _tensors._Numpy):
+        if not isinstance(library, _libraries.Numpy):
             tensor = library.torch.from_dlpack(self._dlpack(entry[0], False))
             return tensor.clone() if self._copy else tensor
         dtype = self._dtypes.get(kind)
@@ -215,7 +215,7 @@ def publish(name: str, what: Any, device: Any = None, *, replace: bool | int | s
     if push:
         _store._origin(origin, context, True)  # before anything is published
     if not isinstance(what, Mapping):
-        opened = _tensors._Files(what, context, None).core
+        opened = _tensor_files.Files(what, context, None).core
         made = _make(store, name, replace, files, framework, device, opened=opened)
     else:
         rows, keep, streams = _store.rows(what.items())

@@ -12,7 +12,7 @@ import operator
 import os
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
-from . import _arrays, _context, _tensors
+from . import _arrays, _context, _libraries
 from ._file import File
 from ._operation import Operation
 
@@ -116,8 +116,8 @@ class Samples:
         if self.extents is not None:
             raise TypeError("samples that are extents have no batches(): torch's DataLoader makes batches of them")
         numbers = range(len(self)) if order is None else order
-        library: Any = None if callable(device) else _tensors._library(device, None)
-        if isinstance(library, _tensors._Numpy):  # there is no torch
+        library: Any = None if callable(device) else _libraries.find(device, None)
+        if isinstance(library, _libraries.Numpy):  # there is no torch
             library, device = None, library.numpy.empty
         reads = library.torch.cuda.Stream(library.device) if library and library.device.type == "cuda" else None
         coming: collections.deque[tuple[list[Operation], Any]] = collections.deque()

@@ -22,6 +22,8 @@ class Pinned(NamedTuple):
 
 
 class _Pin:
+    """A registration, which ends when nothing has this object: a thread may copy while another unpins."""
+
     def __init__(self, store: Any, name: str, device: str) -> None:
         self.version = store.stat(name).id
         self.collection: _collection.Collection | None = None
@@ -35,13 +37,7 @@ class _Pin:
         except FileNotFoundError:
             raise
         except OSError as error:
-            self.reason = str(error)
-            self.close()
-
-    def close(self) -> None:
-        if self.collection is not None:
-            self.collection.close()
-        self.collection = None
+            self.reason, self.collection = str(error), None
 
     def serves(self, device: str) -> bool:
         try:
@@ -66,7 +62,7 @@ def _find(store: Any, name: str, device: str) -> _Pin:
             except FileNotFoundError:
                 current = False
             if not current:
-                _pins.pop(key, pin).close()
+                _pins.pop(key, None)
     for key, pin in list(_pins.items()):
         if key[:3] == (*_here(), name) and pin.serves(device):
             return pin
@@ -109,6 +105,6 @@ def pinned() -> list[Pinned]:
 
 def unpin(name: str | None = None) -> None:
     """Let go of what load_into(pin=True) has registered: of a collection, "m" or "store://m", or of all."""
-    for key, pin in list(_pins.items()):
+    for key in list(_pins):
         if key[:2] == _here() and name in (None, key[2], f"store://{key[2]}"):
-            _pins.pop(key, pin).close()
+            _pins.pop(key, None)

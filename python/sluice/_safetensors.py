@@ -16,7 +16,7 @@ import sys
 import warnings
 from typing import Any, Callable
 
-from . import _tensors
+from . import _libraries, _tensor_files, _tensors
 
 _FRAMEWORKS = ("pt", "torch", "pytorch", "np", "numpy")
 _OTHERS = ("flax", "jax", "tf", "tensorflow", "paddle", "mlx")
@@ -105,11 +105,11 @@ class safe_open(_tensors.safe_open):
         if options.get("backend") not in (None, "mmap", "pread"):
             return self._left(f"backend {options['backend']!r}")
         try:
-            self._library = _tensors._library(device, framework)
+            self._library = _libraries.find(device, framework)
         except (ValueError, RuntimeError, TypeError, ImportError):
             return self._left(f"device {device!r} with framework {framework!r}")
         try:
-            self._files = _tensors._Files(filename, options.get("context"), options.get("headers"))
+            self._files = _tensor_files.Files(filename, options.get("context"), options.get("headers"))
         except (OSError, *_REFUSALS) as error:
             if _is_local(filename):
                 return self._left(str(error))
@@ -124,7 +124,7 @@ class safe_open(_tensors.safe_open):
     def _left(self, what: str) -> Any:
         return _leave(what, self._opened_by_original)
 
-    def _opened(self) -> _tensors._Files:
+    def _opened(self) -> _tensor_files.Files:
         if self._files is None:
             raise _error_class(ValueError)("File is closed")
         return self._files
@@ -147,7 +147,7 @@ class safe_open(_tensors.safe_open):
             return _leave(what, lambda: again(self._original()))
 
     def _known(self, kind: str) -> None:
-        if isinstance(self._library, _tensors._Numpy) and kind not in _tensors._NUMPY:
+        if isinstance(self._library, _libraries.Numpy) and kind not in _libraries.NUMPY:
             raise TypeError(f"numpy has no type for {kind}")
 
     def _read(self, name: str, ranges: Any, shape: Any, files: Any = None) -> Any:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from . import _context, _core, _file, _store, _stream, _tensors
+from . import _context, _core, _file, _libraries, _store, _stream
 from ._operation import Call
 
 _running: set[Save] = set()  # that the end of the interpreter awaits
@@ -97,7 +97,7 @@ def _snapshot(tensors: Mapping[str, Any], torch: Any) -> dict[str, Any]:
             if not plain and value.is_cuda:
                 sizes[value.device] = sizes.get(value.device, 0) + value.nbytes
     for device, size in sizes.items():
-        _tensors._Torch(device).check_room(size)
+        _libraries.Torch(device).check_room(size)
     for key, value in first.items():
         if not isinstance(key, tuple):
             if not isinstance(value, bytes):

@@ -7,6 +7,7 @@ import copy
 import fnmatch
 import operator
 import re
+import warnings
 from typing import Any, Iterable, Mapping
 
 Slices = Mapping[str, "int | None"] | None
@@ -24,9 +25,11 @@ class Ranks:
             raise ValueError("rank= is for a process with one rank, and there is a mapping by rank")
         if not by_rank and (rank is None) != (ranks is None):
             raise ValueError("rank= and ranks= go together")
+        if slices is not None and not isinstance(slices, Mapping):
+            raise TypeError(f"slices is a mapping from patterns of names to dimensions, and not {slices!r}")
         if not by_rank and rank is None and slices:
             raise ValueError("slices= is for ranks: a mapping from each rank to its device, or rank= and ranks=")
-        self.given = {operator.index(key): value for key, value in given.items()} if by_rank else {rank or 0: given}
+        self.given = {operator.index(key): value for key, value in (given if by_rank else {rank or 0: given}).items()}
         self.all = operator.index(ranks) if ranks is not None else len(self.given)
         for key in self.given:
             if not 0 <= key < self.all < 1 << 32:
@@ -34,16 +37,21 @@ class Ranks:
         if not self.given:
             raise ValueError("there are no ranks")
         self._even = even
-        self._patterns = [
-            (re.compile(fnmatch.translate(pattern)).match, None if dimension is None else operator.index(dimension))
-            for pattern, dimension in (slices or {}).items()
-        ]
+        self._patterns = []
+        for pattern, dimension in (slices or {}).items():
+            number = None if dimension is None else operator.index(dimension)
+            if number is not None and not -(1 << 31) <= number < 1 << 31:
+                raise ValueError(f"slices: no tensor has a dimension {number}, as {pattern!r} says")
+            self._patterns.append((re.compile(fnmatch.translate(pattern)).match, number, pattern))
 
     def _dimension(self, name: str) -> int | None:
-        return next((dimension for match, dimension in self._patterns if match(name)), None)
+        return next((dimension for match, dimension, _ in self._patterns if match(name)), None)
 
     def views(self, opened: Any, names: Iterable[str]) -> list[Any]:
         """Views of open files, one for each rank, whose entries have the shapes and bytes of its slices."""
+        unknown = [repr(pattern) for match, _, pattern in self._patterns if not any(map(match, opened.entries))]
+        if unknown:
+            warnings.warn(f"slices: no tensor is named {', '.join(unknown[:5])}", stacklevel=3)
         dimensions = {name: self._dimension(name) for name in names}
         return [self._view(opened, rank, dimensions) for rank in self.given]
 

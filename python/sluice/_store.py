@@ -15,7 +15,7 @@ import select
 import sys
 from typing import TYPE_CHECKING, Any, Iterable, NamedTuple, Sequence
 
-from . import _context, _core, _memory, _stream, _tensors
+from . import _context, _core, _libraries, _memory, _stream
 from ._operation import Call
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _REPLACE, _TRANSIENT = 1 << 5, 1 << 6  # of enum sluice_blob_flags
 _STATES = {1: "created", 2: "sealed", 3: "dying", 4: "spilled"}
 _KINDS = {1: "created", 2: "sealed", 3: "deleted", 4: "lost"}
-_WORDS = {name: word for word, name in _tensors._TORCH.items()}
+_WORDS = {name: word for word, name in _libraries.TORCH.items()}
 
 
 def _replacing(replace: bool | int) -> tuple[int, int]:
@@ -77,7 +77,7 @@ class Event(NamedTuple):
 def _word(dtype: Any, name: str) -> str:
     """The word of safetensors for a type of torch, numpy or ml_dtypes, or a name of one."""
     text = dtype if isinstance(dtype, str) else str(dtype).removeprefix("torch.")
-    if text in _tensors._TORCH:
+    if text in _libraries.TORCH:
         return text
     if text not in _WORDS and dtype is not None:  # that is float64 for numpy
         found = importlib.import_module("numpy").dtype(dtype)
@@ -174,7 +174,7 @@ class Blob(_core.Blob, Exported):
     def dtype(self) -> str | None:
         """The type of its elements, as of torch ("float32"); None: it is bytes that another program has put."""
         word = self._describe()[5]
-        return None if word is None else _tensors._TORCH[word]
+        return None if word is None else _libraries.TORCH[word]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -208,7 +208,7 @@ class Blob(_core.Blob, Exported):
         array([[0, 1],
                [4, 9]])
         """
-        library = _tensors._Numpy()
+        library = _libraries.Numpy()
         word, shape, strides, offset = self._layout()
         dtype = library.dtype(word)
         exported = library.numpy.frombuffer(self._memory(copy), "u1")  # ndarray() would not keep the export
@@ -222,7 +222,7 @@ class Blob(_core.Blob, Exported):
         tensor([[ 1,  2],
                 [ 5, 10]])
         """
-        torch, on_host = _tensors._Torch("cpu"), self.device == "cpu"
+        torch, on_host = _libraries.Torch("cpu"), self.device == "cpu"
         if copy == "on-write" and not on_host:
             raise BufferError(f"blob {self.name!r} is on {self.device}, where no memory is copied on a write")
         if self.sealed and copy != "on-write" and self.dtype is not None:

@@ -5,43 +5,23 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fnmatch
 import functools
 import gc
-import importlib
-import importlib.util
 import itertools
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Sequence, overload
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence, overload
 
-from . import _blocks, _context, _core, _slices, _stream
+from . import _arrays, _blocks, _context, _core, _libraries, _pinned, _slices, _stream, _tensor_files
+from ._tensor_files import Names, Path
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-Path = str | os.PathLike[str]
-Names = str | Iterable[str] | Callable[[str], bool] | None
-
-# Types of elements in torch and numpy, by the names of safetensors.
-_TORCH = {
-    "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "U32": "uint32",
-    "I32": "int32", "U64": "uint64", "I64": "int64", "F16": "float16", "BF16": "bfloat16", "F32": "float32",
-    "F64": "float64", "C64": "complex64", "C128": "complex128", "F8_E4M3": "float8_e4m3fn",
-    "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu", "F4": "float4_e2m1fn_x2",
-    "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz",
-}  # fmt: skip
-_NUMPY = {
-    **{name: kind for name, kind in _TORCH.items() if name[0] in "BUIC" and name != "BF16"},
-    "F16": "float16", "F32": "float32", "F64": "float64",
-}  # fmt: skip
-_ML_DTYPES = {name: kind for name, kind in _TORCH.items() if name.startswith(("BF16", "F8_"))}
 # Bytes that are on their way while memory for the next ones is allocated: at first, and later.
 _FIRST_BATCH, _BATCH = 64 << 20, 1 << 30
 _ATTEMPTS = 3  # to load what an index names
-# Torch's allocator takes tensors of more than 1 MiB from segments of this length.
-_SEGMENT = 20 << 20
 
 
 @contextlib.contextmanager
@@ -56,170 +36,6 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-class _Files:
-    """Open files of tensors; entries: by name (index, type, shape, file, offset, bytes)."""
-
-    ranges: Mapping[str, _slices.Ranges] = {}  # of the tensors that are slices
-    together: frozenset[str] = frozenset()  # names that one load reads, for all ranks
-
-    def __init__(self, files: Path | Sequence[Path], context: _context.Context | None, headers: Any) -> None:
-        uris = [files] if isinstance(files, (str, os.PathLike)) else list(files)
-        paths, lines = [os.fsencode(uri) for uri in uris], _context.header_lines(headers)
-        self.core = _core.Tensors(context or _context.default(), paths, lines)
-        self.files = self.core.files()
-        self.entries = self.core.entries()
-
-    def chosen(self, names: Names) -> list[str]:
-        """Names, in the order of their bytes: given ones, patterns as of fnmatch, or those that a function accepts."""
-        if names is None:
-            return list(self.entries)
-        if callable(names):
-            return [name for name in self.entries if names(name)]
-        found: dict[str, None] = {}
-        for pattern in [names] if isinstance(names, str) else names:
-            matches = [pattern] if pattern in self.entries else fnmatch.filter(self.entries, pattern)
-            if not matches:
-                raise KeyError(f"no tensor is named {pattern!r}")
-            found.update(dict.fromkeys(matches))
-        return sorted(found, key=lambda name: self.entries[name][0])
-
-    def digests(self, verify: Path | Mapping[str, str] | None) -> list[bytes | None] | None:
-        """For each file a digest, from hexadecimal numbers by its name, or from a file as of sha256sum."""
-        if verify is None:
-            return None
-        if not isinstance(verify, Mapping):
-            with open(verify, encoding="utf-8") as sums:
-                lines = (line.split(maxsplit=1) for line in sums.read().splitlines())
-                verify = {words[1].lstrip("*"): words[0] for words in lines if len(words) == 2}
-        given = {os.path.basename(name): value for name, value in verify.items()}
-        digests: list[bytes | None] = []
-        for name, *_ in self.files:
-            text = verify.get(name) or given.get(os.path.basename(name))
-            if text is None:
-                raise KeyError(f"there is no digest of {name!r}")
-            digests.append(bytes.fromhex(text))
-            if len(text) not in (32, 64):
-                raise ValueError(f"{name!r}: a digest has 64 digits (SHA-256) or 32 (XXH3-128), not {len(text)}")
-        return digests
-
-
-# ------------------------------------------------------------------------------------------ libraries
-
-
-class _Torch:
-    def __init__(self, device: Any) -> None:
-        try:
-            self.torch: Any = importlib.import_module("torch")
-        except ImportError as error:
-            raise ImportError(f"tensors on {device!r} need torch: {error}", name="torch") from error
-        self.device = self.torch.device("cuda", device) if isinstance(device, int) else self.torch.device(device)
-        if self.device.type not in ("cpu", "cuda"):
-            raise ValueError(f"device {device!r} is not a CPU and not a CUDA device")
-
-    def dtype(self, kind: str) -> Any:
-        dtype = getattr(self.torch, _TORCH.get(kind, ""), None)
-        if dtype is None:
-            raise TypeError(f"torch {self.torch.__version__} has no type for {kind}")
-        return dtype
-
-    def empty(self, kind: str, shape: Sequence[int]) -> Any:
-        return self.torch.empty(self.shape(kind, shape), dtype=self.dtype(kind), device=self.device)
-
-    def reserve(self, sizes: Iterable[int]) -> None:
-        """Let torch's allocator have one allocation of the driver to divide, for what would take many."""
-        size = sum(-(-size // 512) * 512 for size in sizes)
-        if self.device.type != "cuda" or size < 2 * _SEGMENT:
-            return
-        with contextlib.suppress(self.torch.cuda.OutOfMemoryError):
-            self.block(size)
-
-    def shape(self, kind: str, shape: Sequence[int]) -> Sequence[int]:
-        if kind != "F4":
-            return shape
-        if not shape or shape[-1] % 2:
-            raise ValueError(f"F4 {list(shape)}: an element of torch is two of F4, and the last dimension is not even")
-        return (*shape[:-1], shape[-1] // 2)
-
-    def block(self, size: int) -> Any:
-        return self.torch.empty(size, dtype=self.torch.uint8, device=self.device)
-
-    def place(self, tensor: Any) -> tuple[int, int]:
-        """The address and the bytes of a tensor."""
-        return tensor.data_ptr(), tensor.numel() * tensor.element_size()
-
-    def convert(self, tensors: dict[str, Any], dtype: Any, stream: Any) -> None:
-        """Convert tensors in place of the dict, in the order of the stream."""
-        dtype = getattr(self.torch, dtype) if isinstance(dtype, str) else dtype
-        on = None if stream is None else self.torch.cuda.ExternalStream(_stream.number(stream), self.device)
-        with self.torch.cuda.stream(on):
-            for name, tensor in tensors.items():
-                if tensor.is_floating_point():
-                    tensors[name] = tensor.to(dtype)
-
-    def check_room(self, size: int) -> None:
-        if self.device.type != "cuda":
-            return
-        cuda = self.torch.cuda
-        free = cuda.memory_reserved(self.device) - cuda.memory_allocated(self.device)
-        if size > free:  # of the allocator; the driver takes a millisecond to answer
-            free += cuda.mem_get_info(self.device)[0]
-        if size > free:
-            raise MemoryError(f"the tensors have {size} bytes, and {self.device} has {free} free")
-
-    def stream(self, tensors: Iterable[Any], stream: Any) -> int | None:
-        return None if stream is None else max(_stream.find(tensor, stream) for tensor in tensors)
-
-
-class _Numpy:
-    def __init__(self) -> None:
-        self.numpy: Any = importlib.import_module("numpy")
-
-    def dtype(self, kind: str) -> Any:
-        """Types that numpy lacks are those of ml_dtypes, if it is there, else their bits as unsigned integers."""
-        if kind in _NUMPY:
-            return self.numpy.dtype(_NUMPY[kind])
-        if kind not in _ML_DTYPES:
-            raise TypeError(f"numpy has no type for {kind}")
-        try:
-            return self.numpy.dtype(getattr(importlib.import_module("ml_dtypes"), _ML_DTYPES[kind]))
-        except (ImportError, AttributeError):
-            return self.numpy.dtype("uint16" if kind == "BF16" else "uint8")
-
-    def empty(self, kind: str, shape: Sequence[int]) -> Any:
-        return self.numpy.empty(shape, self.dtype(kind))
-
-    def reserve(self, sizes: Iterable[int]) -> None:
-        pass
-
-    def place(self, array: Any) -> tuple[int, int]:
-        return array.ctypes.data, array.nbytes
-
-    def convert(self, arrays: dict[str, Any], dtype: Any, stream: Any) -> None:
-        for name, array in arrays.items():
-            if array.dtype.kind == "f":
-                arrays[name] = array.astype(dtype, copy=False)
-
-    def check_room(self, size: int) -> None:
-        pass
-
-    def stream(self, tensors: Iterable[Any], stream: Any) -> int | None:
-        if stream is not None:
-            raise TypeError("arrays of numpy are read without a stream")
-        return None
-
-
-def _library(device: Any, framework: str | None) -> _Torch | _Numpy:
-    if framework in ("np", "numpy"):
-        if str(device) != "cpu":
-            raise ValueError(f"arrays of numpy are not on {device!r}")
-        return _Numpy()
-    if framework not in (None, "pt", "torch", "pytorch"):
-        raise ValueError(f"framework {framework!r} is not 'pt' and not 'np'")
-    if framework is None and str(device) == "cpu" and importlib.util.find_spec("torch") is None:
-        return _Numpy()
-    return _Torch(device)
-
-
 # ----------------------------------------------------------------------------------------------- load
 
 def _finish(loads: list[_core.Load], on_stream: bool) -> None:
@@ -232,12 +48,12 @@ def _finish(loads: list[_core.Load], on_stream: bool) -> None:
 
 
 def _allocate(
-    files: _Files, names: list[str], library: _Torch | _Numpy, blocks: bool
+    files: _tensor_files.Files, names: list[str], library: _libraries.Library, blocks: bool
 ) -> Iterator[tuple[dict[str, Any], list[Any]]]:
     """Batches of tensors by name, each with the tensors that have its memory."""
     entries = files.entries
     for some in _batches(names, {name: -(-entries[name][5] // 512) * 512 for name in names}):
-        divided = list(_blocks.divided(some, entries)) if blocks and isinstance(library, _Torch) else []
+        divided = list(_blocks.divided(some, entries)) if blocks and isinstance(library, _libraries.Torch) else []
         small = {name for block, _ in divided for name in block}
         alone = [name for name in some if name not in small]
         sizes = [entries[name][5] for name in alone] + [size for _, size in divided]
@@ -316,7 +132,8 @@ def load(  # type: ignore[misc]
     all in memory of their own. verify: digests by file name, or a file of them as of sha256sum; each
     file is read as a whole and checked. headers: of requests.
     slices: for a model on several GPUs, the dimension that each tensor is divided along, by patterns of names as of
-    fnmatch; the first that matches counts, None or no match is the whole tensor. Rank r of n has the elements from
+    fnmatch; the first that matches counts, None or no match is the whole tensor, and a warning names patterns that
+    match no name of the files. Rank r of n has the elements from
     length * r // n to length * (r + 1) // n of it; even=True refuses lengths that n does not divide. device is a
     mapping from each rank to its device, such as {0: "cuda:0", 1: "cuda:1"}; then the result is a dict for each
     rank, and what several ranks need is read once. Or rank and ranks are given, for a process with one of them.
@@ -332,13 +149,13 @@ def load(  # type: ignore[misc]
     if allocate not in ("blocks", "torch"):
         raise ValueError(f"allocate is 'blocks' or 'torch', not {allocate!r}")
     of = _slices.Ranks(device, isinstance(device, Mapping), slices, even, rank, ranks)
-    libraries = [_library(where, framework) for where in of.given.values()]
+    libraries = [_libraries.find(where, framework) for where in of.given.values()]
     if stream is not None and not of.one:
         raise ValueError("stream= is for one device; a load for several ranks is awaited")
     for left in range(_ATTEMPTS)[::-1]:
         try:
             with _uncollected():
-                opened = _Files(files, context, headers)
+                opened = _tensor_files.Files(files, context, headers)
                 parts = list(zip(of.views(opened, opened.chosen(names)), libraries, strict=True))
                 tensors, loads = _load(parts, stream, opened.digests(verify), allocate == "blocks")
                 _finish(loads, stream is not None)
@@ -353,7 +170,7 @@ def load(  # type: ignore[misc]
 
 
 def _load(
-    parts: Sequence[tuple[_Files, _Torch | _Numpy]], stream: Any, digests: Any, blocks: bool
+    parts: Sequence[tuple[_tensor_files.Files, _libraries.Library]], stream: Any, digests: Any, blocks: bool
 ) -> tuple[list[dict[str, Any]], list[_core.Load]]:
     """Start to read tensors for each part, the first while memory for the next is allocated."""
     needs: dict[str, int] = {}
@@ -393,7 +210,7 @@ def load_array(file: Path, device: Any = "cpu", **options: Any) -> Any:
     """
     path, dataset = _core.split_array(os.fspath(file))
     if dataset:
-        return importlib.import_module("sluice._arrays").load(path, dataset, device, **options)
+        return _arrays.load(path, dataset, device, **options)
     found = load(file, device, **options)
     if len(found) != 1:
         raise ValueError(f"{os.fspath(file)!r} has {len(found)} arrays, not one: {', '.join(list(found)[:5])}")
@@ -401,7 +218,7 @@ def load_array(file: Path, device: Any = "cpu", **options: Any) -> Any:
 
 
 def _start(
-    parts: Sequence[tuple[_Files, _Torch | _Numpy, Mapping[str, Any]]],
+    parts: Sequence[tuple[_tensor_files.Files, _libraries.Library, Mapping[str, Any]]],
     owners: list[Any],
     stream: Any,
     digests: Any = None,
@@ -460,10 +277,10 @@ def load_into(
         def match(tensors: Mapping[str, Any], entries: Mapping[str, Any]) -> list[str]:
             return _match(tensors, entries, strict, tied)
 
-        found = importlib.import_module("sluice._pinned").load_into(tensors, files, stream, match)
+        found = _pinned.load_into(of.given[rank or 0], files, stream, match)
         if found is not None:
             return list(found)
-    opened = _Files(files, context, headers)
+    opened = _tensor_files.Files(files, context, headers)
     known = [name for name in opened.entries if strict or any(name in some for some in of.given.values())]
     wants, names, number = [], set(), None if stream is None else 0
     for view, some in zip(of.views(opened, known), of.given.values(), strict=True):
@@ -499,8 +316,8 @@ def _memory_of(tensor: Any) -> tuple[Any, ...]:
 
 
 @functools.lru_cache(16)
-def _torch_on(device: str) -> _Torch:
-    return _Torch(device)
+def _torch_on(device: str) -> _libraries.Torch:
+    return _libraries.Torch(device)
 
 
 def _check_alike(name: str, tensor: Any, entry: tuple[Any, ...]) -> None:
@@ -510,7 +327,7 @@ def _check_alike(name: str, tensor: Any, entry: tuple[Any, ...]) -> None:
         of_torch = _torch_on(str(tensor.device))
         dtype, shape = of_torch.dtype(kind), tuple(of_torch.shape(kind, shape))
     elif type(tensor).__module__ == "numpy":
-        dtype = _Numpy().dtype(kind)
+        dtype = _libraries.Numpy().dtype(kind)
     else:
         return
     if tensor.dtype != dtype or tuple(tensor.shape) != shape:
@@ -561,7 +378,7 @@ class _Slice:
         if all(part.step == 1 for part in steps):
             return found
         found = found[tuple(steps)]  # the rows and columns between are read, too
-        return found.copy() if isinstance(self._opened._library, _Numpy) else found.contiguous()
+        return found.copy() if isinstance(self._opened._library, _libraries.Numpy) else found.contiguous()
 
 
 class safe_open:
@@ -584,10 +401,10 @@ class safe_open:
         headers: Any = None,
         context: _context.Context | None = None,
     ) -> None:
-        self._library = _library(device, framework)
-        self._files: _Files | None = _Files(filename, context, headers)
+        self._library = _libraries.find(device, framework)
+        self._files: _tensor_files.Files | None = _tensor_files.Files(filename, context, headers)
 
-    def _opened(self) -> _Files:
+    def _opened(self) -> _tensor_files.Files:
         if self._files is None:
             raise ValueError("the file is closed")
         return self._files
@@ -599,7 +416,7 @@ class safe_open:
             raise KeyError(f"no tensor is named {name!r}") from None
 
     def _read(
-        self, name: str, ranges: tuple[tuple[int, int], ...] | None, shape: Sequence[int], files: _Files | None = None
+        self, name: str, ranges: _slices.Ranges | None, shape: Sequence[int], files: _tensor_files.Files | None = None
     ) -> Any:
         files = files or self._opened()
         index, kind, *_ = files.entries[name]

@@ -4,20 +4,20 @@
 Modules of tests import safetensors after it. It fails where nothing was read by sluice.
 """
 import sluice
-from sluice import _tensors
+from sluice import _tensor_files
 
 sluice.patch_safetensors()
 opened = []
-_Files = _tensors._Files
+Files = _tensor_files.Files
 
 
-class Counted(_Files):
+class Counted(Files):
     def __init__(self, *arguments):
         opened.append(arguments[0])
         super().__init__(*arguments)
 
 
-_tensors._Files = Counted
+_tensor_files.Files = Counted
 
 
 def pytest_report_header():

@@ -13,13 +13,13 @@ PROGRAM = """
 import hashlib, json, sys
 import torch, transformers
 import sluice
-from sluice import _tensors
+from sluice import _tensor_files
 folder, patched = sys.argv[1:]
 opened = []
 if patched == "patched":
     sluice.patch_safetensors()
-    files = _tensors._Files.__init__
-    _tensors._Files.__init__ = lambda self, name, *rest: (opened.append(str(name)), files(self, name, *rest))[1]
+    files = _tensor_files.Files.__init__
+    _tensor_files.Files.__init__ = lambda self, name, *rest: (opened.append(str(name)), files(self, name, *rest))[1]
 model = transformers.AutoModelForCausalLM.from_pretrained(folder, **{DTYPE: "auto"})
 found = {}
 for name, tensor in [*model.named_parameters(remove_duplicate=False), *model.named_buffers()]:
@@ -29,7 +29,7 @@ tied = model.lm_head.weight.data_ptr() == model.get_input_embeddings().weight.da
 print(json.dumps([found, tied, len(opened), [what for what, who in sluice.patched().items() if what not in BEFORE]]))
 """.replace("DTYPE", repr("dtype" if int(transformers.__version__.split(".")[0]) >= 5 else "torch_dtype"))
 PROGRAM = PROGRAM.replace("opened = []\n", "opened = []\nBEFORE = ()\n").replace(
-    "    files = _tensors", "    BEFORE = tuple(sluice.patched())\n    files = _tensors")
+    "    files = _tensor_files", "    BEFORE = tuple(sluice.patched())\n    files = _tensor_files")
 
 
 def loaded(folder, how):

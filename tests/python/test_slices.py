@@ -6,6 +6,7 @@ import itertools
 import os
 import random
 import urllib.parse
+import warnings
 
 import numpy
 import pytest
@@ -98,11 +99,18 @@ def test_the_first_pattern_wins(tmp_path):
         return [array.shape for array in found[0].values()]
 
     whole, rows, columns = (4, 6), (2, 6), (4, 3)
-    assert shapes(None) == shapes({}) == shapes({"weight": 0, "a": 1}) == [whole] * 4
+    assert shapes(None) == shapes({}) == [whole] * 4
+    with pytest.warns(UserWarning, match="slices: no tensor is named 'weight', 'a'") as warned:
+        assert shapes({"weight": 0, "a": 1}) == [whole] * 4
+    assert warned[0].filename == __file__
     assert shapes({"*.q.*": 0, "*.norm.*": None, "*": 1}) == [rows, whole, columns, columns]
-    assert shapes({"*.weight": 0, "a.*": 1, "b.[q]": 1}) == [rows, rows, rows, whole]
+    with pytest.warns(UserWarning, match="b.\\[q"):
+        assert shapes({"*.weight": 0, "a.*": 1, "b.[q]": 1}) == [rows, rows, rows, whole]
     assert shapes({"?.q": 0}) == [whole, whole, whole, rows]
-    assert shapes({"b.?": 1}) == [whole] * 4
+    with pytest.warns(UserWarning, match="b.?"):
+        assert shapes({"b.?": 1}) == [whole] * 4
+    with warnings.catch_warnings(action="error"):  # names= leaves tensors out, and not patterns
+        sluice.load(path, {0: "cpu"}, slices={"b.*": 0}, names="B.q", framework="np")
 
 
 def test_what_cannot_be_sliced_is_named(tmp_path):
@@ -120,6 +128,8 @@ def test_what_cannot_be_sliced_is_named(tmp_path):
     assert found[1]["odd"].shape == (5, 2) and found[1]["none"].shape == (0, 4)
     for dimension in (2, -3, 1 << 20):
         refused(f"'odd' has 2 dimensions, and no number {dimension}", slices={"odd": dimension})
+    for dimension in (1 << 31, -(1 << 31) - 1, 1 << 80):
+        refused(f"no tensor has a dimension {dimension}, as 'o", slices={"odd": dimension})
     refused("'scalar' has 0 dimensions, and no number 0", slices={"*": 0})
     assert sluice.load(path, two, slices={"*": 0}, names="odd", framework="np")[0]["odd"].shape == (2, 4)
     refused("no rank 2 of 2", {0: "cpu", 2: "cpu"})
@@ -134,11 +144,12 @@ def test_what_cannot_be_sliced_is_named(tmp_path):
     refused("rank= is for a process with one rank", rank=0, ranks=2)
     refused("slices= is for ranks", "cpu", slices={"*": 0})
     refused("stream= is for one device", stream=1)
-    for slices in ({"*": "0"}, {"*": 0.5}):
+    for slices in ({"*": "0"}, {"*": 0.5}, [("*", 0)], "*", {0: 0}):
         with pytest.raises(TypeError):
             sluice.load(path, two, slices=slices, framework="np")
-    with pytest.raises(TypeError):
-        sluice.load(path, {"0": "cpu"}, framework="np")
+    for options in ({"device": {"0": "cpu"}}, {"rank": 0.5, "ranks": 2}, {"rank": 0, "ranks": 2.0}):
+        with pytest.raises(TypeError):
+            sluice.load(path, framework="np", **options)
     into = {"odd": numpy.empty((5, 4), "f4")}
     with pytest.raises(ValueError, match=r"'odd' is F32 \[2, 4\] in the file, and float32 \[5, 4\] in memory"):
         sluice.load_into(into, path, strict=False, slices={"odd": 0}, rank=0, ranks=2)

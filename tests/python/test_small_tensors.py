@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small tensors in blocks: what _core.divide_dlpack() makes, and load(allocate="blocks")."""
 
+import ctypes
 import gc
 import io
 import random
@@ -71,6 +72,12 @@ def test_parts_that_nobody_takes_or_that_are_refused_leave_nothing():
     for array in (numpy.zeros((2, 2), "u1"), numpy.zeros(4, "f4"), numpy.zeros(8, "u1")[::2]):
         with pytest.raises((ValueError, BufferError)):
             _core.divide_dlpack(array.__dlpack__(), [good])
+    nothing = whole(8).__dlpack__()
+    of = ctypes.pythonapi.PyCapsule_GetPointer
+    of.restype, of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    ctypes.c_void_p.from_address(of(nothing, b"dltensor")).value = None  # as torch's FakeTensor has it
+    with pytest.raises(ValueError, match="has no memory"):
+        _core.divide_dlpack(nothing, [good])
     taken = numpy.zeros(8, "u1").__dlpack__()
     numpy.from_dlpack(Part(taken))
     for capsule in (taken, None, 3):

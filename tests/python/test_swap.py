@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Weights that are swapped in place: load_into(pin=True), close(keep=True) and attach(at=), on an emulated device."""
+import contextlib
 import ctypes
 import errno
 import gc
@@ -7,12 +8,14 @@ import os
 import pathlib
 import subprocess
 import sys
+import threading
+import time
 
 import numpy
 import pytest
 import sluice
 from conftest import C
-from sluice import _core
+from sluice import _core, _tensors
 
 SHAPES = {"a": (300, 70), "b": (5,), "empty": (0, 3), "large": (3 << 20,), "scalar": ()}
 
@@ -82,6 +85,22 @@ def test_a_registration_ends_when_its_collection_does(state, usual):
     with pytest.raises(FileNotFoundError):
         sluice.load_into(state, "store://m", pin=True)
     assert sluice.pinned() == []
+
+
+def test_what_is_unpinned_meanwhile_is_copied(state, usual, monkeypatch):
+    publish("m", 1, usual)
+    match = _tensors._match
+
+    def unpinned(*arguments):  # by another thread
+        sluice.unpin()
+        return match(*arguments)
+
+    monkeypatch.setattr(_tensors, "_match", unpinned)
+    sluice.load_into(state, "store://m", pin=True)
+    same(state, 1)
+    assert sluice.pinned() == []
+    usual.delete("m")
+    assert usual.list() == []  # so nothing holds it
 
 
 def test_what_cannot_be_pinned_is_refused_or_read_as_usual(state, usual):
@@ -224,6 +243,32 @@ def test_only_addresses_of_one_collection_are_kept(usual, kept):
     with pytest.raises(ValueError):
         m.close(keep=True)
     m.close()
+
+
+def test_threads_that_want_the_same_addresses_or_close_them(daemon, usual, kept):
+    m, views, places = kept
+    for wrong in (3, "m", usual):
+        with pytest.raises(TypeError, match="at is a Collection"):
+            sluice.attach("m", store=usual, at=wrong)
+    m.close(keep=True)
+    found = []
+    with daemon.open() as other:
+
+        def attach():
+            with contextlib.suppress(OSError):
+                found.append(sluice.attach("late", 30, framework="dlpack", store=other, at=m))
+
+        threads = [threading.Thread(target=attach) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.1)
+    m.close()  # and the store, while they wait
+    publish("late", 2, usual, device="emulated:0")
+    for thread in threads:
+        thread.join()
+    assert len(found) == 1
+    has(found[0], places, 2)
+    has(views, places, 2)
 
 
 def test_another_store_maps_at_kept_addresses(daemon, kept):

@@ -15,7 +15,7 @@ import types
 import numpy
 import pytest
 import sluice
-from sluice import _core, _tensors
+from sluice import _core, _libraries
 
 BITS = {"BOOL": 8, "U8": 8, "I16": 16, "BF16": 16, "F32": 32, "F64": 64, "C64": 64, "F8_E4M3": 8, "F8_E8M0": 8,
         "F6_E2M3": 6, "F4": 4}
@@ -109,7 +109,7 @@ def from_dlpack(capsule):
 def torch(monkeypatch):
     """Torch's part that is looked at, and numpy's memory, with guards."""
     made = types.ModuleType("torch")
-    made.__dict__.update({name: Dtype(max(BITS.get(kind, 8) // 8, 1)) for kind, name in _tensors._TORCH.items()},
+    made.__dict__.update({name: Dtype(max(BITS.get(kind, 8) // 8, 1)) for kind, name in _libraries.TORCH.items()},
                          Tensor=Tensor, strided="strided", empty=empty, __version__="0",
                          device=lambda *_: types.SimpleNamespace(type="cpu"))
     dlpack = types.SimpleNamespace(to_dlpack=lambda tensor: tensor.raw.__dlpack__(), from_dlpack=from_dlpack)
@@ -123,7 +123,7 @@ def torch(monkeypatch):
             count *= length
         return Guarded(count).bytes.view(dtype).reshape(shape)
 
-    monkeypatch.setattr(_tensors._Numpy, "empty", numpy_empty)
+    monkeypatch.setattr(_libraries.Numpy, "empty", numpy_empty)
     yield made
     Guarded.made.clear()
 
