@@ -584,6 +584,36 @@ DAEMON_TEST(registered_memory_is_copied_by_the_device)
 	assert_idle(d->store);
 }
 
+/* The program may free the targets then. */
+DAEMON_TEST(a_copy_that_cannot_be_awaited_is_over_when_the_call_returns)
+{
+	struct sluice_emulated_options late = SLUICE_EMULATED_OPTIONS_INIT, plain = late;
+	int device = emulated();
+	const char *memory;
+	sluice_collection *c;
+	struct targets targets;
+	char *held = malloc(bytes_of(3));
+
+	publish(d->store, "m", 1, -1);
+	c = attached(d->store, "m", device);
+	targets_make(&targets, c, device);
+	memory = sluice_emulated_memory(targets.v[3].to);
+	late.seed = 1;
+	late.delay_us = 200000;
+	assert_ok(sluice_emulated_configure(device, &late));
+	sluice_emulated_fail(SLUICE_EMULATED_QUERY, 1, -ENOMEM);
+	assert_refused(sluice_collection_copy(c, targets.v, TENSORS, 0, NULL), ENOMEM, "ask");
+	memcpy(held, memory, bytes_of(3));
+	sleep_ms(500);
+	assert_memory_equal(held, memory, bytes_of(3));
+	assert_ok(sluice_emulated_configure(device, &plain));
+	targets_free(&targets);
+	free(held);
+	assert_ok(sluice_collection_release(c));
+	assert_ok(sluice_blob_delete(d->store, "m"));
+	assert_idle(d->store);
+}
+
 /* Also if the collection is replaced meanwhile, and the store has another version. */
 DAEMON_TEST(a_release_waits_for_copies_in_stream_order)
 {
