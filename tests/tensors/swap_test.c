@@ -305,6 +305,7 @@ DAEMON_TEST(of_several_devices_all_or_none_are_kept)
 {
 	struct sluice_collection_options o = SLUICE_COLLECTION_OPTIONS_INIT;
 	struct sluice_collection_tensor v[TENSORS];
+	struct sluice_collection_tensor t = {.size = sizeof(t)};
 	sluice_collection *made, *c;
 	int device = emulated();
 	char *at[TENSORS];
@@ -331,6 +332,13 @@ DAEMON_TEST(of_several_devices_all_or_none_are_kept)
 		assert_ptr_equal(data_of(c, i), at[i]);
 		free(v[i].data);
 	}
+	/* What is unmapped cannot go back: no address of it is given any more. */
+	await_unmaps();
+	sluice_emulated_fail(SLUICE_EMULATED_UNMAP, 2, -EIO);
+	sluice_emulated_fail(SLUICE_EMULATED_SHARE, 1, -ENOMEM);
+	assert_refused(sluice_collection_keep(c), EIO, "cannot unmap");
+	assert_refused(sluice_collection_get(c, 0, &t), ESTALE, "without memory");
+	assert_refused(sluice_collection_attach_at(d->store, "m", 0, c), EINVAL, "not kept");
 	assert_ok(sluice_collection_release(c));
 	assert_nothing_stays(d);
 }
