@@ -537,8 +537,8 @@ SLUICE_API int sluice_collection_release(sluice_collection *c);
  * not concerned: the store may be closed, and its daemon end.
  *
  * Returns 0, or the errors of sluice_blob_part_vacate(), after which the collection is as before; if
- * some of it was unmapped and cannot be mapped again, all of it is released, and calls that would
- * give addresses of it return -ESTALE. Or
+ * what was unmapped cannot be mapped again, all of it is released, and calls that would give
+ * addresses of it return -ESTALE. Or
  *   -ESTALE   it is kept already
  */
 SLUICE_API int sluice_collection_keep(sluice_collection *c);
