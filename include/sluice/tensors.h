@@ -536,7 +536,9 @@ SLUICE_API int sluice_collection_release(sluice_collection *c);
  * that were exported included, which stay valid objects. Streams, stores and other collections are
  * not concerned: the store may be closed, and its daemon end.
  *
- * Returns 0, the errors of sluice_blob_part_vacate(), after which the collection is as before, or
+ * Returns 0, or the errors of sluice_blob_part_vacate(), after which the collection is as before;
+ * if what was unmapped cannot be mapped again, all of it is released, and calls that would give
+ * addresses of it return -ESTALE. Or
  *   -ESTALE   it is kept already
  */
 SLUICE_API int sluice_collection_keep(sluice_collection *c);

@@ -99,6 +99,15 @@ static void writing_continue(struct writing *w, sluice_context *ctx, const char 
 	assert_ok(sluice_series_add(w->writer, "u", &s, &w->series));
 }
 
+/* Writes all frames, and closes the file. */
+static void write_file(struct writing *w, sluice_context *ctx, const char *path, const char *codec)
+{
+	writing_begin(w, ctx, path, codec);
+	write_all(w);
+	assert_ok(w->rc);
+	assert_ok(sluice_writer_close(w->writer, -1));
+}
+
 /* Reads the last frames that the dataset shows, or all. Returns how many it has. */
 static uint64_t check_frames(sluice_file *file, bool all)
 {
@@ -190,10 +199,7 @@ FIXTURE_TEST(a_dataset_that_has_become_shorter_is_stale)
 	sluice_file *file;
 	char byte;
 
-	writing_begin(&w, f->ctx, path, "deflate");
-	write_all(&w);
-	assert_ok(w.rc);
-	assert_ok(sluice_writer_close(w.writer, -1));
+	write_file(&w, f->ctx, path, "deflate");
 	file = dataset_open(f->ctx, path, "u");
 	assert_int_equal(check_frames(file, true), 30);
 	writing_continue(&w, f->ctx, path, 10);
@@ -292,10 +298,7 @@ FIXTURE_TEST(a_file_of_a_writer_that_another_program_changes_is_stale)
 	sluice_file *file;
 	char byte;
 
-	writing_begin(&w, f->ctx, path, "deflate");
-	write_all(&w);
-	assert_ok(w.rc);
-	assert_ok(sluice_writer_close(w.writer, -1));
+	write_file(&w, f->ctx, path, "deflate");
 	file = dataset_open(f->ctx, path, "u");
 	assert_int_equal(check_frames(file, true), 30);
 	change_byte(path, (off_t)file_length(path) - 1);
@@ -329,10 +332,7 @@ FIXTURE_TEST(places_that_are_known_are_forgotten_with_their_state)
 	sluice_op *op;
 	haddr_t before;
 
-	writing_begin(&w, f->ctx, path, "none");
-	write_all(&w);
-	assert_ok(w.rc);
-	assert_ok(sluice_writer_close(w.writer, -1));
+	write_file(&w, f->ctx, path, "none");
 	before = place_of(path, start[0]);
 	file = dataset_open(f->ctx, path, "u");
 	assert_ok(box_submit(file, 2, start, count, few, sizeof(few), &op));

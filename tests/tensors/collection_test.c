@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "blobs/store/device_common.h"
+#include "core/dlpack.h"
 #include "sluice/device.h"
 #include "sluice/tensors.h"
 
@@ -168,15 +169,7 @@ DAEMON_TEST(a_collection_is_written_in_place_and_replaced_at_once)
 DAEMON_TEST(an_exported_tensor_keeps_the_collection)
 {
 	sluice_collection *made, *c;
-	struct sl_managed {
-		void *data;
-		int device[2], ndim;
-		uint8_t type[4];
-		int64_t *shape, *strides;
-		uint64_t offset;
-		void *context;
-		void (*deleter)(struct sl_managed *);
-	} * tensor;
+	struct sl_dlpack_managed *tensor;
 	char bytes[4800];
 	struct set set;
 	size_t index;
@@ -190,9 +183,9 @@ DAEMON_TEST(an_exported_tensor_keeps_the_collection)
 	assert_ok(sluice_collection_release(c));
 	assert_ok(sluice_blob_delete(d->store, "m"));
 	assert_int_equal(sluice_store_close(d->store), -EBUSY);
-	assert_int_equal(tensor->shape[0], 30);
-	assert_int_equal(tensor->shape[1], 40);
-	assert_ok(sluice_copy(bytes, tensor->data, sizeof(bytes)));
+	assert_int_equal(tensor->tensor.shape[0], 30);
+	assert_int_equal(tensor->tensor.shape[1], 40);
+	assert_ok(sluice_copy(bytes, tensor->tensor.data, sizeof(bytes)));
 	assert_memory_equal(bytes, set.bytes[1], sizeof(bytes));
 	tensor->deleter(tensor);
 	assert_empty(d);

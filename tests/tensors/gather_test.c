@@ -22,6 +22,16 @@ static struct sluice_tensors *gather_table(struct fixture *f)
 	return table;
 }
 
+/* Adds tensor 3 at an offset in the first file, which grows to its end. */
+static void gather_add(struct fixture *f, struct sluice_tensors *table, uint64_t offset,
+                       uint64_t lines, uint64_t width)
+{
+	file_make(scratch(f, "longer"), offset + lines * width, 1);
+	assert_ok(sluice_close(table->files[0].file));
+	table->files[0].file = open_read(f->ctx, address(f, "longer"));
+	table_add(table, 0, offset, SLUICE_UINT8, 2, (uint64_t[]){lines, width});
+}
+
 /* The columns [from, to) of rows are at a place of the host or a device. */
 static void assert_columns(const struct sl_tensor *tensor, const void *at, size_t rows,
                            uint64_t from, uint64_t to)
@@ -101,10 +111,7 @@ FIXTURE_TEST(wide_columns_are_gathered_if_they_are_for_several_ranks)
 	sluice_tensor_plan *plan;
 	sluice_tensor_load *load;
 
-	file_make(scratch(f, "wide"), 1000 + (uint64_t)LINES * WIDTH, 1);
-	assert_ok(sluice_close(table->files[0].file));
-	table->files[0].file = open_read(f->ctx, address(f, "wide"));
-	table_add(table, 0, 1000, SLUICE_UINT8, 2, (uint64_t[]){LINES, WIDTH});
+	gather_add(f, table, 1000, LINES, WIDTH);
 	for (uint32_t i = 0; i < RANKS; i++) {
 		assert_ok(sluice_tensors_slice(table, 3, -1, i, RANKS, 0, ranges[i]));
 		wants[i] = (struct sluice_tensor_want){
@@ -136,10 +143,7 @@ FIXTURE_TEST(columns_of_long_rows_come_into_a_device_and_the_host)
 	sluice_tensor_plan *plan;
 	sluice_tensor_load *load;
 
-	file_make(scratch(f, "lines"), 2000000 + (uint64_t)LINES * WIDTH, 1);
-	assert_ok(sluice_close(table->files[0].file));
-	table->files[0].file = open_read(f->ctx, address(f, "lines"));
-	table_add(table, 0, 2000000, SLUICE_UINT8, 2, (uint64_t[]){LINES, WIDTH});
+	gather_add(f, table, 2000000, LINES, WIDTH);
 	for (int first = 0; first < 2; first++) {
 		char *there[] = {device_new(0, LINES * 19), device_new(1, LINES * 19)};
 		char *many[] = {device_new(0, LONG * 12), device_new(1, LONG * 12)};

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "blobs/store/device_common.h"
+#include "core/dlpack.h"
 #include "lib/kill_matrix.h"
 #include "sluice/device.h"
 #include "sluice/tensors.h"
@@ -95,6 +96,15 @@ static sluice_collection *attached(sluice_store *store, const char *name, int de
 	return c;
 }
 
+/* Deletes "m", which no handle has, and then there is nothing on any device. */
+static void assert_nothing_stays(const struct daemon *d)
+{
+	assert_ok(sluice_blob_delete(d->store, "m"));
+	assert_idle(d->store);
+	for (int i = 0; i < 2; i++)
+		assert_memory_is(d->store, emulated() + i, 0);
+}
+
 /* ------------------------------------------------------------------------------- kept addresses */
 
 DAEMON_TEST(the_next_version_comes_to_the_same_addresses)
@@ -129,24 +139,12 @@ DAEMON_TEST(the_next_version_comes_to_the_same_addresses)
 		               "not kept");
 	}
 	assert_ok(sluice_collection_release(c));
-	assert_ok(sluice_blob_delete(d->store, "m"));
-	assert_idle(d->store);
-	assert_memory_is(d->store, emulated(), 0);
+	assert_nothing_stays(d);
 }
-
-struct exported {
-	void *data;
-	int device[2], ndim;
-	uint8_t type[4];
-	int64_t *shape, *strides;
-	uint64_t offset;
-	void *context;
-	void (*deleter)(struct exported *);
-};
 
 DAEMON_TEST(exported_tensors_are_those_of_the_next_version)
 {
-	struct exported *tensor;
+	struct sl_dlpack_managed *tensor;
 	sluice_collection *c;
 	size_t index;
 
@@ -154,15 +152,15 @@ DAEMON_TEST(exported_tensors_are_those_of_the_next_version)
 	c = attached(d->store, "m", -1);
 	assert_ok(sluice_collection_find(c, "large", &index));
 	assert_ok(sluice_collection_to_dlpack(c, index, 0, (void **)&tensor));
-	assert_memory(tensor->data, 3, 1);
+	assert_memory(tensor->tensor.data, 3, 1);
 	assert_ok(sluice_collection_keep(c));
 	publish(d->store, "m", 2, emulated());
 	assert_ok(sluice_collection_attach_at(d->store, "m", 0, c));
-	assert_memory(tensor->data, 3, 2);
+	assert_memory(tensor->tensor.data, 3, 2);
 	/* The tensor has the new memory, and its addresses, alone. */
 	assert_ok(sluice_collection_release(c));
 	assert_ok(sluice_blob_delete(d->store, "m"));
-	assert_memory(tensor->data, 3, 2);
+	assert_memory(tensor->tensor.data, 3, 2);
 	assert_int_equal(sluice_store_close(d->store), -EBUSY);
 	tensor->deleter(tensor);
 	assert_idle(d->store);
@@ -226,10 +224,8 @@ DAEMON_TEST(two_are_kept)
 	assert_ok(sluice_collection_keep(first));
 	assert_ok(sluice_collection_release(first));
 	assert_ok(sluice_store_close(other));
-	assert_ok(sluice_blob_delete(d->store, "m"));
 	assert_ok(sluice_blob_delete(d->store, "n"));
-	assert_idle(d->store);
-	assert_memory_is(d->store, emulated(), 0);
+	assert_nothing_stays(d);
 }
 
 DAEMON_TEST(addresses_outlive_the_store_and_its_daemon)
@@ -302,15 +298,14 @@ DAEMON_TEST(failures_change_nothing)
 	assert_refused(sluice_collection_keep(c), ENOTSUP, "only addresses of a device");
 	assert_seed(c, 1);
 	assert_ok(sluice_collection_release(c));
-	assert_ok(sluice_blob_delete(d->store, "m"));
-	assert_idle(d->store);
-	assert_memory_is(d->store, emulated(), 0);
+	assert_nothing_stays(d);
 }
 
 DAEMON_TEST(of_several_devices_all_or_none_are_kept)
 {
 	struct sluice_collection_options o = SLUICE_COLLECTION_OPTIONS_INIT;
 	struct sluice_collection_tensor v[TENSORS];
+	struct sluice_collection_tensor t = {.size = sizeof(t)};
 	sluice_collection *made, *c;
 	int device = emulated();
 	char *at[TENSORS];
@@ -337,11 +332,15 @@ DAEMON_TEST(of_several_devices_all_or_none_are_kept)
 		assert_ptr_equal(data_of(c, i), at[i]);
 		free(v[i].data);
 	}
+	/* What is unmapped cannot go back: no address of it is given any more. */
+	await_unmaps();
+	sluice_emulated_fail(SLUICE_EMULATED_UNMAP, 2, -EIO);
+	sluice_emulated_fail(SLUICE_EMULATED_SHARE, 1, -ENOMEM);
+	assert_refused(sluice_collection_keep(c), EIO, "cannot unmap");
+	assert_refused(sluice_collection_get(c, 0, &t), ESTALE, "without memory");
+	assert_refused(sluice_collection_attach_at(d->store, "m", 0, c), EINVAL, "not kept");
 	assert_ok(sluice_collection_release(c));
-	assert_ok(sluice_blob_delete(d->store, "m"));
-	assert_idle(d->store);
-	assert_memory_is(d->store, device, 0);
-	assert_memory_is(d->store, device + 1, 0);
+	assert_nothing_stays(d);
 }
 
 DAEMON_TEST(a_child_of_fork_leaves_what_is_kept_alone)
@@ -367,8 +366,7 @@ DAEMON_TEST(a_child_of_fork_leaves_what_is_kept_alone)
 	assert_ok(sluice_collection_attach_at(d->store, "m", 0, c));
 	assert_seed(c, 1);
 	assert_ok(sluice_collection_release(c));
-	assert_ok(sluice_blob_delete(d->store, "m"));
-	assert_idle(d->store);
+	assert_nothing_stays(d);
 }
 
 /* A client that ends while it keeps addresses, or is killed. */
@@ -395,9 +393,7 @@ DAEMON_TEST(a_process_ends_while_it_keeps_addresses)
 
 		assert_int_equal(status != 0, ways[i][1] == 'k');
 	}
-	assert_ok(sluice_blob_delete(d->store, "m"));
-	assert_idle(d->store);
-	assert_memory_is(d->store, emulated(), 0);
+	assert_nothing_stays(d);
 }
 
 /* The same, at each step of it; and at its end. */
@@ -436,9 +432,7 @@ DAEMON_TEST(a_process_is_killed_at_each_step_of_a_swap)
 			assert_ok(sluice_collection_release(c));
 		}
 	assert_true(deaths >= 10);
-	assert_ok(sluice_blob_delete(d->store, "m"));
-	assert_idle(d->store);
-	assert_memory_is(d->store, emulated(), 0);
+	assert_nothing_stays(d);
 }
 
 static _Atomic bool replaced;
@@ -478,9 +472,7 @@ DAEMON_TEST(servers_are_killed_while_addresses_are_kept_and_mapped)
 	}
 	pthread_join(thread, NULL);
 	assert_ok(sluice_collection_release(c));
-	assert_ok(sluice_blob_delete(d->store, "m"));
-	assert_idle(d->store);
-	assert_memory_is(d->store, emulated(), 0);
+	assert_nothing_stays(d);
 }
 
 /* ------------------------------------------------------------------------------ registered memory */
@@ -579,9 +571,37 @@ DAEMON_TEST(registered_memory_is_copied_by_the_device)
 	assert_ok(sluice_collection_release(plain));
 	assert_ok(sluice_collection_release(c));
 	assert_ok(sluice_collection_release(there));
-	assert_ok(sluice_blob_delete(d->store, "m"));
 	assert_ok(sluice_blob_delete(d->store, "there"));
-	assert_idle(d->store);
+	assert_nothing_stays(d);
+}
+
+/* The program may free the targets then. */
+DAEMON_TEST(a_copy_that_cannot_be_awaited_is_over_when_the_call_returns)
+{
+	struct sluice_emulated_options late = SLUICE_EMULATED_OPTIONS_INIT, plain = late;
+	int device = emulated();
+	const char *memory;
+	sluice_collection *c;
+	struct targets targets;
+	char *held = malloc(bytes_of(3));
+
+	publish(d->store, "m", 1, -1);
+	c = attached(d->store, "m", device);
+	targets_make(&targets, c, device);
+	memory = sluice_emulated_memory(targets.v[3].to);
+	late.seed = 1;
+	late.delay_us = 200000;
+	assert_ok(sluice_emulated_configure(device, &late));
+	sluice_emulated_fail(SLUICE_EMULATED_QUERY, 1, -ENOMEM);
+	assert_refused(sluice_collection_copy(c, targets.v, TENSORS, 0, NULL), ENOMEM, "ask");
+	memcpy(held, memory, bytes_of(3));
+	sleep_ms(500);
+	assert_memory_equal(held, memory, bytes_of(3));
+	assert_ok(sluice_emulated_configure(device, &plain));
+	targets_free(&targets);
+	free(held);
+	assert_ok(sluice_collection_release(c));
+	assert_nothing_stays(d);
 }
 
 /* Also if the collection is replaced meanwhile, and the store has another version. */
@@ -613,8 +633,7 @@ DAEMON_TEST(a_release_waits_for_copies_in_stream_order)
 	targets_check(&targets, 1);
 	targets_free(&targets);
 	assert_ok(sluice_stream_free(stream));
-	assert_ok(sluice_blob_delete(d->store, "m"));
-	assert_idle(d->store);
+	assert_nothing_stays(d);
 }
 
 static unsigned count_mappings(const char *name)
@@ -651,8 +670,7 @@ DAEMON_TEST(memory_is_registered_until_the_release)
 		sleep_ms(1);
 	assert_int_equal(sluice_emulated_calls(SLUICE_EMULATED_REGISTER, ""), 1);
 	assert_true(count_mappings("memfd:") <= before + 2);
-	assert_ok(sluice_blob_delete(d->store, "m"));
-	assert_idle(d->store);
+	assert_nothing_stays(d);
 }
 
 DAEMON_MAIN("128M", {"keep", keep_and_end}, {"die", keep_and_die}, {NULL, NULL})

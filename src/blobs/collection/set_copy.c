@@ -121,6 +121,10 @@ static int copy_awaited(struct sl_device *device, const struct sl_command *comma
 	rc = copy_enqueue(device, stream, commands, count);
 	while (!(end = sluice_stream_query(device->index, stream)))
 		nanosleep(&pause, NULL);
+	/* The targets are the caller's again. Of a lost device nothing can be awaited. */
+	while (end < 0 && device->ops->stream_synchronize(device, stream) &&
+	       !device->ops->status(device))
+		;
 	sluice_stream_free(stream);
 	return rc ? rc : SL_MIN(end, 0);
 }

@@ -21,6 +21,7 @@ int sluice_collection_keep(sluice_collection *c)
 	struct sluice_addresses *kept;
 	unsigned parts, done = 0;
 	sluice_blob *part;
+	bool whole = true;
 	char *message;
 
 	if (rc)
@@ -43,8 +44,14 @@ int sluice_collection_keep(sluice_collection *c)
 	/* The owner still has the bytes: the parts go back to where they were. */
 	message = strdup(sluice_last_message());
 	while (done--)
-		if (sluice_blob_part_at(c->owner, done, &kept[done], &part))
+		if (sluice_blob_part_at(c->owner, done, &kept[done], &part)) {
 			sluice_addresses_free(&kept[done]);
+			whole = false;
+		}
+	if (!whole) {
+		sluice_blob_release(c->owner);
+		c->owner = NULL;
+	}
 	sl_fail_with(rc, message);
 	free(message);
 	free(kept);

@@ -427,7 +427,6 @@ static int cuda_unregister_memory(struct sl_device *device, void *memory)
 	IN_CONTEXT(device, NULL, sl_cuda_driver()->cuMemHostUnregister(memory));
 }
 
-/* Returns 0 for memory unknown to the driver. */
 static int cuda_allocation(struct sl_device *device, const void *memory, struct sl_allocation *out)
 {
 	int attributes[] = {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
@@ -442,6 +441,7 @@ static int cuda_allocation(struct sl_device *device, const void *memory, struct 
 	return sl_cuda_error(rc);
 }
 
+/* Returns 0 for memory unknown to the driver. */
 static unsigned cuda_attribute(const void *memory, int attribute)
 {
 	unsigned value = 0;

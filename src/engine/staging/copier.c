@@ -43,7 +43,7 @@ static void round_collect(struct sl_copier_lane *lane, struct round *round)
 	round->job_count = 0;
 	round->bytes = 0;
 	while (!sl_list_empty(&lane->waiting) && round->job_count < ROUND_JOBS &&
-	       round->count <= SL_JOB_COPIES_MOST && round->bytes < ROUND_BYTES) {
+	       round->count < SL_JOB_COPIES_MOST && round->bytes < ROUND_BYTES) {
 		struct sl_copy_job *job =
 			SL_CONTAINER(sl_list_take(&lane->waiting), struct sl_copy_job, link);
 

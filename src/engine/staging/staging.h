@@ -194,8 +194,8 @@ struct sl_copy_job {
 	sluice_event event;   /* or when this event has come, which the copier frees; NULL: none */
 	bool to_device;
 	uint64_t bytes; /* of its copies, about */
-	/* Makes the next copy, of at most SL_JOB_COPIES_MOST; false past the last. The copier's
-	 * thread. */
+	/* Makes the next copy, of at most SL_JOB_COPIES_MOST, and one more if its slot was pinned
+	 * in two steps; false past the last. The copier's thread. */
 	bool (*next)(struct sl_copy_job *, struct sl_command *out);
 	/* The job is over: the device does not touch the slot any more. The copier's thread, no
 	 * lock held. */

@@ -226,6 +226,65 @@ TEST(a_stopped_ring_holds_up_nothing_and_its_slots_are_good_again)
 	stop_staging(staging);
 }
 
+/* ------------------------------------------------------------------------------------- copier */
+
+/* A job of so many copies of a byte each; one of none holds its copier up until it is released. */
+struct bytes_job {
+	struct sl_copy_job job;
+	char *to;
+	const char *from;
+	unsigned left;
+	_Atomic bool released, done;
+};
+
+static bool bytes_next(struct sl_copy_job *job, struct sl_command *out)
+{
+	struct bytes_job *bytes = SL_CONTAINER(job, struct bytes_job, job);
+
+	if (!bytes->left) {
+		while (!atomic_load(&bytes->released))
+			sched_yield();
+		return false;
+	}
+	bytes->left--;
+	*out = (struct sl_command){SL_COPY, .copy = {bytes->to++, bytes->from++, 1}};
+	return true;
+}
+
+static void bytes_done(struct sl_copy_job *job, int error)
+{
+	assert_int_equal(error, 0);
+	atomic_store(&SL_CONTAINER(job, struct bytes_job, job)->done, true);
+}
+
+TEST(a_round_has_room_for_a_job_whose_slot_was_pinned_in_two_steps)
+{
+	enum { JOBS = 3, MOST = SL_JOB_COPIES_MOST, BYTES = 2 * MOST + 1 };
+	struct sl_staging *staging = start();
+	struct bytes_job jobs[JOBS] = {{.left = 0}, {.left = MOST}, {.left = MOST + 1}};
+	char *memory, held[BYTES];
+
+	assert_int_equal(sluice_device_alloc(0, BYTES, (void **)&memory), 0);
+	for (unsigned i = 0; i < BYTES; i++)
+		staging->memory[i] = (char)(i * 7);
+	for (unsigned i = 0; i < JOBS; i++) {
+		jobs[i].job = (struct sl_copy_job){
+			.to_device = true, .next = bytes_next, .done = bytes_done};
+		jobs[i].to = memory + (i == 2) * MOST;
+		jobs[i].from = staging->memory + (i == 2) * MOST;
+		atomic_store(&jobs[i].released, i > 0);
+		sl_copier_submit(staging, &jobs[i].job);
+	}
+	atomic_store(&jobs[0].released, true);
+	for (unsigned i = 0; i < JOBS; i++)
+		while (!atomic_load(&jobs[i].done))
+			sched_yield();
+	assert_int_equal(sluice_copy(held, memory, BYTES), 0);
+	assert_memory_equal(held, staging->memory, BYTES);
+	assert_int_equal(sluice_device_free(memory), 0);
+	stop_staging(staging);
+}
+
 /* ------------------------------------------------------------------------------------- memory */
 
 #define POPULATE 23 /* MADV_POPULATE_WRITE */
