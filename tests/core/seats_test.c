@@ -282,6 +282,46 @@ TEST_CASE(workers_are_limited_to_the_share_of_their_rings, begin, end, NULL, NUL
 	assert_int_equal(in_a_process(alone), 0);
 }
 
+static _Atomic unsigned begun, ended;
+static _Atomic bool parted;
+
+/* Two of them end when both have begun, or after five seconds. */
+static void meet(struct sl_task *task)
+{
+	int64_t until = sl_now() + INT64_C(5000000000);
+
+	(void)task;
+	atomic_fetch_add(&begun, 1);
+	while (atomic_load(&begun) < 2 && !atomic_load(&parted)) {
+		atomic_store(&parted, sl_now() > until);
+		sched_yield();
+	}
+	atomic_fetch_add(&ended, 1);
+}
+
+TEST(a_limit_that_is_set_at_the_end_of_another_ends_too)
+{
+	enum { TIMES = 2000, LIMITS_MOST = 64 };
+	struct sl_task tasks[2] = {{.run = meet}, {.run = meet}};
+	uint64_t seed = unit_seed();
+	struct sl_pool *pool;
+
+	assert_int_equal(sl_pool_start("limits", 2, 2, &pool), 0);
+	for (unsigned i = 0; i < TIMES && !atomic_load(&parted); i++) {
+		atomic_store(&begun, 0);
+		atomic_store(&ended, 0);
+		for (uint64_t n = unit_random(&seed) % LIMITS_MOST + 1; n; n--)
+			sl_pool_limit(pool, 1, sl_now());
+		for (unsigned j = 0; j < 2; j++)
+			sl_pool_submit(pool, &tasks[j]);
+		while (atomic_load(&ended) < 2)
+			sched_yield();
+	}
+	assert_false(atomic_load(&parted));
+	sl_pool_stop(pool);
+	sl_pool_free(pool);
+}
+
 /* ------------------------------------------------------------------------------------- nodes */
 
 static void put(const char *root, const char *name, const char *text)
