@@ -41,6 +41,8 @@ struct sl_device *sl_staging_device(const struct sl_staging *staging);
  * with a sentence. Calls the driver, as sl_staging_start().
  */
 int sl_staging_pin(struct sl_staging *staging, enum sl_half half, uint64_t bytes);
+/* Returns whether memory is not pinned yet, and no call has failed to pin it. */
+bool sl_staging_lacks(const struct sl_staging *staging);
 /* Returns how many of the bytes at data, in a slot of the host's half, were pinned together: no
  * driver copies across the end of these. */
 size_t sl_staging_together(const struct sl_staging *staging, const char *data, size_t length);
