@@ -122,6 +122,45 @@ TEST_CASE(a_child_of_a_killed_process_has_none_of_its_seats, begin, end, NULL, N
 	check_text("0 in %s");
 }
 
+static _Atomic bool sits;
+
+static void *sit(void *argument)
+{
+	int seat;
+
+	(void)argument;
+	while (atomic_load(&sits))
+		if ((seat = sl_seat_take(DEVICE, NULL, 1)) >= 0)
+			sl_seat_give(seat);
+	return NULL;
+}
+
+static int has_the_file(void)
+{
+	struct stat st, got;
+
+	if (stat(file, &st))
+		return 0;
+	for (int fd = 3; fd < 64; fd++)
+		if (!fstat(fd, &got) && got.st_dev == st.st_dev && got.st_ino == st.st_ino)
+			return 1;
+	return 0;
+}
+
+TEST_CASE(a_child_has_no_seat_that_a_thread_is_about_to_take, begin, end, NULL, NULL)
+{
+	pthread_t thread;
+
+	/* From the first seat on, forks are noticed. */
+	sl_seat_give(sl_seat_take(DEVICE, NULL, 1));
+	atomic_store(&sits, true);
+	assert_int_equal(sl_thread_start(&thread, "sit", sit, NULL), 0);
+	for (unsigned i = 0; i < 300; i++)
+		assert_int_equal(in_a_process(has_the_file), 0);
+	atomic_store(&sits, false);
+	pthread_join(thread, NULL);
+}
+
 static int take_and_give(void)
 {
 	int seat = sl_seat_take(DEVICE, NULL, 1);
