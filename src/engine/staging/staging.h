@@ -188,16 +188,17 @@ void sl_poller_leave(struct sl_ring *ring);
 
 /* ------------------------------------------------------------------------------------ copier */
 
-/* Copies between slots and the device's memory, made by the only thread that calls the driver. */
-#define SL_JOB_COPIES_MOST 256
+/* Copies between slots and the device's memory. The thread that makes them is the copier's, or waits
+ * in a public call. */
+#define SL_JOB_COPIES_MOST 257
 struct sl_copy_job {
 	bool drains; /* copies nothing; it is over when its stream has done all it holds, */
 	sluice_stream stream; /* which is this stream, */
 	sluice_event event;   /* or when this event has come, which the copier frees; NULL: none */
 	bool to_device;
 	uint64_t bytes; /* of its copies, about */
-	/* Makes the next copy, of at most SL_JOB_COPIES_MOST; false past the last. The copier's
-	 * thread. */
+	/* Makes the next copy, of at most SL_JOB_COPIES_MOST; false past the last. The thread that
+	 * makes the copies. */
 	bool (*next)(struct sl_copy_job *, struct sl_command *out);
 	/* The job is over: the device does not touch the slot any more. The copier's thread, no
 	 * lock held. */
