@@ -199,8 +199,9 @@ static bool pool_worker_rests(struct pool_worker *worker)
 	if ((unsigned)(worker - pool->workers) < atomic_load(&pool->limit))
 		return false;
 	atomic_fetch_add(&pool->asleep, 1);
-	/* The push that woke this worker was meant for one that takes tasks. */
-	if (sl_queue_has_work(&pool->queue))
+	/* The push that woke this worker was meant for one that takes tasks, as is a patient task
+	 * whose thread has not seen it asleep. */
+	if (atomic_load(&pool->queue.count))
 		sl_queue_nudge(&pool->queue);
 	sl_word_wait(&pool->limits, seen, atomic_load(&pool->until));
 	atomic_fetch_sub(&pool->asleep, 1);
