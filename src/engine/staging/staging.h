@@ -188,8 +188,8 @@ void sl_poller_leave(struct sl_ring *ring);
 
 /* ------------------------------------------------------------------------------------ copier */
 
-/* Copies between slots and the device's memory. The thread that makes them is the copier's, or waits
- * in a public call. */
+/* Copies between slots and the device's memory, made by the copier's thread, or by a thread that
+ * waits in a public call. */
 #define SL_JOB_COPIES_MOST 257
 struct sl_copy_job {
 	bool drains; /* copies nothing; it is over when its stream has done all it holds, */
