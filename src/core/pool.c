@@ -40,8 +40,8 @@ struct sl_pool {
 	_Atomic unsigned asleep;
 	char name[12];
 	unsigned most;
-	_Atomic unsigned limit;  /* workers from this number on rest */
-	_Atomic int64_t until;   /* end of the limit */
+	_Atomic unsigned limit;  /* workers from this number on rest; */
+	_Atomic int64_t until;   /* end of that; both written under growing */
 	_Atomic uint32_t limits; /* counts its changes; resting workers wait for one */
 	struct sl_mutex growing;
 	_Atomic unsigned count;           /* workers; written under growing */
@@ -164,14 +164,27 @@ void sl_pool_task_waits_no_more(void)
 		pool_worker_count_out(this_worker);
 }
 
-void sl_pool_limit(struct sl_pool *pool, unsigned workers, int64_t until)
+/* Sets a limit and its end, if the limit before has ended at that time. */
+static void pool_set_limit(struct sl_pool *pool, unsigned workers, int64_t until, int64_t ended)
 {
-	atomic_store(&pool->until, until);
-	if (atomic_exchange(&pool->limit, workers) == workers)
+	bool changes = false;
+
+	sl_mutex_lock(&pool->growing);
+	if (ended >= atomic_load(&pool->until)) {
+		atomic_store(&pool->until, until);
+		changes = atomic_exchange(&pool->limit, workers) != workers;
+	}
+	sl_mutex_unlock(&pool->growing);
+	if (!changes)
 		return;
 	atomic_fetch_add(&pool->limits, 1);
 	sl_word_wake(&pool->limits, INT_MAX);
 	sl_queue_nudge(&pool->queue);
+}
+
+void sl_pool_limit(struct sl_pool *pool, unsigned workers, int64_t until)
+{
+	pool_set_limit(pool, workers, until, SL_FOREVER);
 }
 
 /*
@@ -186,13 +199,13 @@ static bool pool_worker_rests(struct pool_worker *worker)
 	if ((unsigned)(worker - pool->workers) < atomic_load(&pool->limit))
 		return false;
 	atomic_fetch_add(&pool->asleep, 1);
-	/* The push that woke this worker was meant for one that takes tasks. */
-	if (sl_queue_has_work(&pool->queue))
+	/* The push that woke this worker was meant for one that takes tasks, as is a patient task
+	 * whose thread has not seen it asleep. */
+	if (atomic_load(&pool->queue.count))
 		sl_queue_nudge(&pool->queue);
 	sl_word_wait(&pool->limits, seen, atomic_load(&pool->until));
 	atomic_fetch_sub(&pool->asleep, 1);
-	if (sl_now() >= atomic_load(&pool->until))
-		sl_pool_limit(pool, UINT_MAX, SL_FOREVER);
+	pool_set_limit(pool, UINT_MAX, SL_FOREVER, sl_now());
 	return true;
 }
 

@@ -40,6 +40,17 @@ static struct {
 	_Atomic int64_t next;             /* time of the next look */
 } seats = {.mutex = SL_MUTEX_INIT, .file = -1};
 
+/* So that a child knows the descriptor of the file, and no other by its number. */
+static void seats_fork_begins(void) SL_UNCHECKED
+{
+	sl_mutex_lock(&seats.mutex);
+}
+
+static void seats_fork_ends(void) SL_UNCHECKED
+{
+	sl_mutex_unlock(&seats.mutex);
+}
+
 /* In a child of fork(), which shares the locks of its parent until it closes the file. */
 static void seats_forget(void) SL_UNCHECKED
 {
@@ -170,7 +181,7 @@ int sl_seat_take(const char *device, struct sl_pool *pool, unsigned cores)
 
 	sl_mutex_lock(&seats.mutex);
 	if (!seats.forks)
-		seats.forks = !pthread_atfork(NULL, NULL, seats_forget);
+		seats.forks = !pthread_atfork(seats_fork_begins, seats_fork_ends, seats_forget);
 	if (seats.file < 0)
 		seats.file = seats_open(&path, O_CREAT);
 	for (int i = 0; seats.file >= 0 && seat < 0 && i < SEATS; i++) {

@@ -122,6 +122,45 @@ TEST_CASE(a_child_of_a_killed_process_has_none_of_its_seats, begin, end, NULL, N
 	check_text("0 in %s");
 }
 
+static _Atomic bool sits;
+
+static void *sit(void *argument)
+{
+	int seat;
+
+	(void)argument;
+	while (atomic_load(&sits))
+		if ((seat = sl_seat_take(DEVICE, NULL, 1)) >= 0)
+			sl_seat_give(seat);
+	return NULL;
+}
+
+static int has_the_file(void)
+{
+	struct stat st, got;
+
+	if (stat(file, &st))
+		return 0;
+	for (int fd = 3; fd < 64; fd++)
+		if (!fstat(fd, &got) && got.st_dev == st.st_dev && got.st_ino == st.st_ino)
+			return 1;
+	return 0;
+}
+
+TEST_CASE(a_child_has_no_seat_that_a_thread_is_about_to_take, begin, end, NULL, NULL)
+{
+	pthread_t thread;
+
+	/* From the first seat on, forks are noticed. */
+	sl_seat_give(sl_seat_take(DEVICE, NULL, 1));
+	atomic_store(&sits, true);
+	assert_int_equal(sl_thread_start(&thread, "sit", sit, NULL), 0);
+	for (unsigned i = 0; i < 300; i++)
+		assert_int_equal(in_a_process(has_the_file), 0);
+	atomic_store(&sits, false);
+	pthread_join(thread, NULL);
+}
+
 static int take_and_give(void)
 {
 	int seat = sl_seat_take(DEVICE, NULL, 1);
@@ -280,6 +319,46 @@ TEST_CASE(workers_are_limited_to_the_share_of_their_rings, begin, end, NULL, NUL
 	killed(one);
 	killed(two);
 	assert_int_equal(in_a_process(alone), 0);
+}
+
+static _Atomic unsigned begun, ended;
+static _Atomic bool parted;
+
+/* Two of them end when both have begun, or after five seconds. */
+static void meet(struct sl_task *task)
+{
+	int64_t until = sl_now() + INT64_C(5000000000);
+
+	(void)task;
+	atomic_fetch_add(&begun, 1);
+	while (atomic_load(&begun) < 2 && !atomic_load(&parted)) {
+		atomic_store(&parted, sl_now() > until);
+		sched_yield();
+	}
+	atomic_fetch_add(&ended, 1);
+}
+
+TEST(a_limit_that_is_set_at_the_end_of_another_ends_too)
+{
+	enum { TIMES = 2000, LIMITS_MOST = 64 };
+	struct sl_task tasks[2] = {{.run = meet}, {.run = meet}};
+	uint64_t seed = unit_seed();
+	struct sl_pool *pool;
+
+	assert_int_equal(sl_pool_start("limits", 2, 2, &pool), 0);
+	for (unsigned i = 0; i < TIMES && !atomic_load(&parted); i++) {
+		atomic_store(&begun, 0);
+		atomic_store(&ended, 0);
+		for (uint64_t n = unit_random(&seed) % LIMITS_MOST + 1; n; n--)
+			sl_pool_limit(pool, 1, sl_now());
+		for (unsigned j = 0; j < 2; j++)
+			sl_pool_submit(pool, &tasks[j]);
+		while (atomic_load(&ended) < 2)
+			sched_yield();
+	}
+	assert_false(atomic_load(&parted));
+	sl_pool_stop(pool);
+	sl_pool_free(pool);
 }
 
 /* ------------------------------------------------------------------------------------- nodes */

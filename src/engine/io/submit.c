@@ -398,13 +398,19 @@ static int submit_admitted(struct sluice_file *file, const struct sluice_request
 		rc = op_find_route(op, r, looked);
 	if (!rc && out && r->count == 1)
 		sl_help_expect(op, r->extents->length);
-	/* The operation may be freed as soon as it has entered. */
-	staging = !rc && op->staged ? op->staged->staging : NULL;
+	/* As soon as it has entered the operation may be freed, and the file be closed but for this
+	 * hold. */
+	staging = !rc && op->staged && sl_staging_lacks(op->staged->staging) ? op->staged->staging
+	                                                                     : NULL;
+	if (staging)
+		atomic_fetch_add(&file->in_flight, 1);
 	if (!rc)
 		rc = op->on_stream ? sl_stream_enter(op, out) : sl_op_enter(file, op, out);
 	/* While its first bytes are read. If this fails, an operation that needs more says so. */
-	if (staging)
+	if (staging) {
 		sl_staging_pin(staging, SL_HALF_STREAM, 0);
+		sl_file_release(file);
+	}
 	sl_help_submitted(op);
 	if (rc) {
 		if (op)

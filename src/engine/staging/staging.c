@@ -185,8 +185,16 @@ int sl_staging_pin(struct sl_staging *staging, enum sl_half half, uint64_t bytes
 	sl_mutex_lock(&staging->pinning);
 	while (!rc && (step = atomic_load(&staging->steps)) <= last)
 		rc = staging_pin_step(staging, step);
+	if (rc)
+		atomic_store(&staging->refused, true);
 	sl_mutex_unlock(&staging->pinning);
 	return rc;
+}
+
+bool sl_staging_lacks(const struct sl_staging *staging)
+{
+	return atomic_load_explicit(&staging->steps, memory_order_acquire) < SL_STEPS &&
+	       !atomic_load(&staging->refused);
 }
 
 size_t sl_staging_together(const struct sl_staging *staging, const char *data, size_t length)

@@ -41,6 +41,8 @@ struct sl_device *sl_staging_device(const struct sl_staging *staging);
  * with a sentence. Calls the driver, as sl_staging_start().
  */
 int sl_staging_pin(struct sl_staging *staging, enum sl_half half, uint64_t bytes);
+/* Returns whether memory is not pinned yet, and no call has failed to pin it. */
+bool sl_staging_lacks(const struct sl_staging *staging);
 /* Returns how many of the bytes at data, in a slot of the host's half, were pinned together: no
  * driver copies across the end of these. */
 size_t sl_staging_together(const struct sl_staging *staging, const char *data, size_t length);
@@ -186,16 +188,17 @@ void sl_poller_leave(struct sl_ring *ring);
 
 /* ------------------------------------------------------------------------------------ copier */
 
-/* Copies between slots and the device's memory, made by the only thread that calls the driver. */
-#define SL_JOB_COPIES_MOST 256
+/* Copies between slots and the device's memory, made by the copier's thread, or by a thread that
+ * waits in a public call. */
+#define SL_JOB_COPIES_MOST 257
 struct sl_copy_job {
 	bool drains; /* copies nothing; it is over when its stream has done all it holds, */
 	sluice_stream stream; /* which is this stream, */
 	sluice_event event;   /* or when this event has come, which the copier frees; NULL: none */
 	bool to_device;
 	uint64_t bytes; /* of its copies, about */
-	/* Makes the next copy, of at most SL_JOB_COPIES_MOST, and one more if its slot was pinned
-	 * in two steps; false past the last. The copier's thread. */
+	/* Makes the next copy, of at most SL_JOB_COPIES_MOST; false past the last. The thread that
+	 * makes the copies. */
 	bool (*next)(struct sl_copy_job *, struct sl_command *out);
 	/* The job is over: the device does not touch the slot any more. The copier's thread, no
 	 * lock held. */

@@ -126,6 +126,7 @@ struct sl_staging {
 	size_t step_ends[SL_STEPS]; /* in memory */
 	struct sl_mutex pinning;    /* around a step: the driver may hold it up */
 	_Atomic unsigned steps;     /* done */
+	_Atomic bool refused;       /* a step has failed: only an operation that needs it tries */
 
 	struct sl_mutex mutex;
 	struct {

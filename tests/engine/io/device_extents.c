@@ -218,6 +218,36 @@ LOCAL_TEST(extents_come_back_as_they_were_written, "a remote file cannot be writ
 	}
 }
 
+/* The most spans of a chunk, one of them in memory that was pinned in two steps, beside as many. */
+LOCAL_TEST(a_chunk_of_the_most_spans_lies_in_memory_of_two_steps, "a remote file is not written")
+{
+	enum { SPANS = 256, SMALL = 64, LARGE = 300 * KIB };
+	struct sluice_config c = row_config();
+	char *memory = device_new(0, (size_t)SPANS * LARGE);
+	const char *path = scratch(f, "most");
+	struct sluice_extent v[2 * SPANS];
+	sluice_op *op = NULL;
+	sluice_file *file;
+
+	c.staging_bytes = 768 * MIB;
+	config_tune(&c, "slots", 2);
+	c.direct_bytes = MIB;
+	config_tune(&c, "slot_bytes", 128 * MIB);
+	fixture_config(f, &c);
+	for (size_t i = 0; i < 2 * SPANS; i++)
+		v[i] = (struct sluice_extent){
+			.data = memory + i % SPANS * LARGE,
+			.length = i < SPANS ? SMALL : LARGE,
+			.offset = i * 2 * LARGE,
+		};
+	file_make(path, 100, 1);
+	file = open_both(f->ctx, path);
+	assert_ok(submit_write(file, v, 2 * SPANS, &op));
+	assert_moves(op, (int64_t)SPANS * (SMALL + LARGE));
+	assert_ok(sluice_close(file));
+	device_free(memory);
+}
+
 /* Later extents come after earlier ones; the legacy default stream takes no batches. */
 FIXTURE_TEST(in_stream_order_the_last_of_the_extents_in_one_place_stays)
 {

@@ -172,6 +172,38 @@ EMULATED_TEST(the_first_operation_pins_all, "what is pinned cannot be counted")
 	stream_free(stream);
 }
 
+/* The rest is tried once, and then only by an operation that needs it. */
+ROW_TEST(a_read_needs_no_more_pinned_memory_than_its_slots,
+         .remote = "a read of a server needs all of it", .gpu = "what is pinned cannot be counted")
+{
+	struct sluice_config c = row_config();
+	char *memory = device_new(0, 3 * MIB);
+	sluice_stream stream = stream_new(0);
+	sluice_op *op = NULL;
+	sluice_file *file;
+
+	c.staging_bytes = 256 * MIB;
+	fixture_config(f, &c);
+	file_make(scratch(f, "rest"), 3 * MIB, 4);
+	file = open_read(f->ctx, address(f, "rest"));
+	sluice_emulated_reset_calls();
+	sluice_emulated_fail(SLUICE_EMULATED_REGISTER, 2, -ENOMEM);
+	for (unsigned i = 0; i < 3; i++) {
+		assert_moves(start_read(file, memory, 3 * MIB, 0), 3 * MIB);
+		assert_device(memory, 3 * MIB, 0, 4);
+		assert_int_equal(registrations(), 2);
+		device_fill(memory, 3 * MIB, 0, 9);
+	}
+	sluice_emulated_fail(SLUICE_EMULATED_REGISTER, 1, -ENOMEM);
+	assert_refused(sluice_read_on(file, memory, 3 * MIB, 0, stream, &op), ENOMEM, "register");
+	assert_moves(start_read_on(file, memory, 3 * MIB, 0, stream), 3 * MIB);
+	assert_device(memory, 3 * MIB, 0, 4);
+	assert_int_equal(registrations(), 4);
+	assert_ok(sluice_close(file));
+	device_free(memory);
+	stream_free(stream);
+}
+
 FIXTURE_TEST(two_contexts_use_one_device)
 {
 	struct fixture second = *f;

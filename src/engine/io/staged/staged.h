@@ -33,7 +33,8 @@ struct sl_chunks {
 	size_t extent;
 	uint64_t position;
 };
-#define SL_SPANS_MOST SL_JOB_COPIES_MOST /* of a chunk */
+/* Of a chunk. A span that lies in memory of two steps has two copies. */
+#define SL_SPANS_MOST (SL_JOB_COPIES_MOST - 1)
 struct sl_chunk {
 	size_t extent; /* or brick: the next span's, as are the next four */
 	uint64_t position;
