@@ -219,13 +219,13 @@ void cli_jobs_push(struct cli_jobs *jobs, const char *source, const char *target
 /*
  * Each small file has the memory of another again, whichever thread had it, and in huge pages: to
  * fault small ones in for each file is a quarter of the time. They follow the first block. With a
- * single arena threads of many cores would wait for each other.
+ * single arena threads of many cores would wait for each other. Each may keep a file's memory.
  */
 static void jobs_keep_memory(const struct cli_jobs *jobs)
 {
 	char *memory;
 
-	mallopt(M_ARENA_MAX, (int)SL_MAX(sl_cores() / 2, 2));
+	mallopt(M_ARENA_MAX, (int)SL_MAX(SL_MIN(sl_cores() / 2, jobs->memory / SMALL), 2));
 	mallopt(M_MMAP_THRESHOLD, MOST_MMAP);
 	mallopt(M_TRIM_THRESHOLD, (int)(2 * jobs->memory));
 	mallopt(M_TOP_PAD, (int)jobs->memory);
