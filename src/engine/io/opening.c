@@ -166,14 +166,17 @@ static int open_submit(struct sl_open *open, int stage)
 static void open_done(struct sl_opening *base)
 {
 	struct sl_open *open = SL_CONTAINER(base, struct sl_open, base);
+	int rc;
 
 	/* Or the file of a dataset is open. */
 	if (base->error == -EREMOTE || (!base->error && open->options.dataset)) {
 		free(base->message);
 		base->message = NULL;
-		base->error = open_submit(open, OPEN_BEGINS);
-		if (!base->error)
+		rc = open_submit(open, OPEN_BEGINS);
+		/* Then another thread may have freed it. */
+		if (!rc)
 			return;
+		base->error = rc;
 		base->message = strdup(sluice_last_message());
 	}
 	open_end(open, false);
