@@ -37,7 +37,8 @@ struct sluice_file *sl_open_take(struct sluice_op *op)
 	struct sluice_file *file;
 
 	sl_mutex_lock(&op->mutex);
-	file = op->locked.ended ? op->open->file : NULL;
+	/* Of an open that failed, open_end() discards it. */
+	file = op->locked.ended && !op->locked.error ? op->open->file : NULL;
 	if (file)
 		op->open->file = NULL;
 	sl_mutex_unlock(&op->mutex);
