@@ -88,7 +88,8 @@ class Weed:
         with open(b.path("weed.log"), "wb") as log:
             b.children.append(subprocess.Popen(
                 ["weed", "server", f"-dir={folder}", "-ip=127.0.0.1", *ports, "-filer", "-s3", f"-s3.config={b.path('weed.json')}",
-                 "-volume.max=200", "-master.volumeSizeLimitMB=64"], stdout=log, stderr=log, cwd=b.folder))
+                 "-s3.port.iceberg=0", "-s3.port.lance=0", "-volume.max=200", "-master.volumeSizeLimitMB=64"],
+                stdout=log, stderr=log, cwd=b.folder))
         end = time.monotonic() + 60
         while True:
             try:

@@ -201,7 +201,7 @@ static uint64_t pipeline_depth(const struct cli_copy *copy, uint64_t share)
 	bool device = copy->device >= 0 || (target->memory && target->device >= 0);
 	bool far = source->file && !source->path && !source->memory && !device;
 
-	if (!far || target->part || copy->progress->sum)
+	if (!far || target->part || copy->shares)
 		return DEPTH;
 	return SL_MIN(share / LARGE_CHUNK, FAR_DEPTH);
 }

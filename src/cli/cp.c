@@ -302,6 +302,7 @@ static int copy_ends(struct cli_copy *copy, const struct cli_cp_options *o, stru
 	                   !o->open.quiet && !o->no_progress && !isatty(copy->source->fd) &&
 	                           !isatty(target->fd));
 	progress.sum = o->sum;
+	copy->shares = o->sum && !atomic_load(o->alone);
 	copy->there = progress.last_moved = cli_part_there(target->part);
 	if (copy->there && !o->open.quiet)
 		cli_warn("%s of %s are there", cli_size_format(copy->there, there),

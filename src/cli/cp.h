@@ -87,6 +87,7 @@ struct cli_copy {
 	struct cli_end *source, *target;
 	struct cli_progress *progress;
 	void *hash;     /* XXH3_state_t, fed in file order, or NULL */
+	bool shares;    /* memory with other copies */
 	uint64_t there; /* bytes present in the target before */
 	uint64_t moved; /* out: bytes that reached the target, including holes */
 	uint64_t holes; /* out: bytes of holes that were not written */
@@ -147,9 +148,10 @@ struct cli_cp_options {
 	const char *uri; /* of the target if other than as typed, else NULL */
 	int through;     /* device whose memory buffers the bytes, or -1 */
 	bool checksum, no_progress, preserve, dry_run, durable, continues;
-	bool exact;            /* the copy is named target, even if that is a directory */
-	mode_t mask;           /* the umask before this process cleared its own */
-	_Atomic uint64_t *sum; /* of copies among others: see struct cli_progress; or NULL */
+	bool exact;                /* the copy is named target, even if that is a directory */
+	mode_t mask;               /* the umask before this process cleared its own */
+	_Atomic uint64_t *sum;     /* of copies among others: see struct cli_progress; or NULL */
+	const _Atomic bool *alone; /* of these: there are no others after all */
 	struct cli_sync_options *sync; /* or NULL: all is copied */
 };
 /* Runs the copies; returns an enum cli_exit. Does not return after an interrupt. */

@@ -42,6 +42,7 @@ struct cli_jobs {
 	const struct cli_cp_options *o;
 	sluice_context *objects;
 	_Atomic uint64_t bytes; /* of all files, also of those that are being copied */
+	_Atomic bool alone;     /* there is a single file; set when the last is known */
 	struct sl_mutex mutex;
 	pthread_cond_t changed;  /* a field of `locked` changed; awaited by the main thread */
 	pthread_cond_t has_turn; /* jobs_has_turn_locked(), or the end; awaited by the others */
@@ -171,6 +172,7 @@ static void *jobs_run(void *argument)
 
 	each.open.quiet = true;
 	each.sum = &jobs->bytes;
+	each.alone = &jobs->alone;
 	sl_mutex_lock(&jobs->mutex);
 	while (jobs_take_locked(jobs, &job)) {
 		struct cli_moved moved = {0};
@@ -217,13 +219,13 @@ void cli_jobs_push(struct cli_jobs *jobs, const char *source, const char *target
 /*
  * Each small file has the memory of another again, whichever thread had it, and in huge pages: to
  * fault small ones in for each file is a quarter of the time. They follow the first block. With a
- * single arena threads of many cores would wait for each other.
+ * single arena threads of many cores would wait for each other. Each may keep a file's memory.
  */
 static void jobs_keep_memory(const struct cli_jobs *jobs)
 {
 	char *memory;
 
-	mallopt(M_ARENA_MAX, (int)SL_MAX(sl_cores() / 2, 2));
+	mallopt(M_ARENA_MAX, (int)SL_MAX(SL_MIN(sl_cores() / 2, jobs->memory / SMALL), 2));
 	mallopt(M_MMAP_THRESHOLD, MOST_MMAP);
 	mallopt(M_TRIM_THRESHOLD, (int)(2 * jobs->memory));
 	mallopt(M_TOP_PAD, (int)jobs->memory);
@@ -274,6 +276,7 @@ int cli_jobs_finish(struct cli_jobs *jobs, struct cli_moved *moved, bool *left)
 
 	sl_mutex_lock(&jobs->mutex);
 	jobs->locked.ended = true;
+	jobs->alone = jobs->locked.head == 1;
 	pthread_cond_broadcast(&jobs->has_turn);
 	while (jobs->locked.working && !jobs_may_end())
 		jobs_await_change_locked(jobs);

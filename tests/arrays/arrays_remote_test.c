@@ -459,6 +459,32 @@ FIXTURE_TEST(a_cancel_ends_an_open)
 	dataset_clear(&d);
 }
 
+/* Each end of an open meets a cancel, and the handle goes without a wait. */
+FIXTURE_TEST(cancelled_opens_are_freed_at_any_time)
+{
+	enum { OPENS = 12 };
+	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
+	const char *path = scratch(f, "freed.h5");
+	hid_t file = file_create(path, false);
+	struct dataset d = make_late(file, 1);
+	sluice_op *op[OPENS];
+
+	H5Fclose(file);
+	o.dataset = "u";
+	for (int round = 0; round < 40; round++) {
+		for (int i = 0; i < OPENS; i++)
+			assert_ok(sluice_open_start(f->ctx, remote_uri(path), &o, NULL, NULL,
+			                            &op[i]));
+		sleep_ms(round % 20);
+		for (int i = 0; i < OPENS; i++) {
+			if ((i + round) % 4)
+				sluice_cancel(op[i]);
+			sluice_op_free(op[i]);
+		}
+	}
+	dataset_clear(&d);
+}
+
 /* Keys for requests come by the threads that wait for storage. */
 FIXTURE_TEST(looks_at_servers_take_no_thread_from_keys)
 {

@@ -37,7 +37,8 @@ struct sluice_file *sl_open_take(struct sluice_op *op)
 	struct sluice_file *file;
 
 	sl_mutex_lock(&op->mutex);
-	file = op->locked.ended ? op->open->file : NULL;
+	/* Of an open that failed, open_end() discards it. */
+	file = op->locked.ended && !op->locked.error ? op->open->file : NULL;
 	if (file)
 		op->open->file = NULL;
 	sl_mutex_unlock(&op->mutex);
@@ -166,14 +167,17 @@ static int open_submit(struct sl_open *open, int stage)
 static void open_done(struct sl_opening *base)
 {
 	struct sl_open *open = SL_CONTAINER(base, struct sl_open, base);
+	int rc;
 
 	/* Or the file of a dataset is open. */
 	if (base->error == -EREMOTE || (!base->error && open->options.dataset)) {
 		free(base->message);
 		base->message = NULL;
-		base->error = open_submit(open, OPEN_BEGINS);
-		if (!base->error)
+		rc = open_submit(open, OPEN_BEGINS);
+		/* Then another thread may have freed it. */
+		if (!rc)
 			return;
+		base->error = rc;
 		base->message = strdup(sluice_last_message());
 	}
 	open_end(open, false);

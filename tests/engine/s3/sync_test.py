@@ -133,6 +133,13 @@ def clashes(name, names):
     return any(each.startswith(name + "/") or name.startswith(each + "/") for each in names if each != name)
 
 
+def environment(server):
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SLUICE_"))}
+    return {**kept, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.port}", "AWS_ACCESS_KEY_ID": "AKIDTEST",
+            "AWS_SECRET_ACCESS_KEY": s3_server.SECRETS["AKIDTEST"], "AWS_CONFIG_FILE": "/dev/null",
+            "AWS_SHARED_CREDENTIALS_FILE": "/dev/null", "SLUICE_HTTP_BACKOFF_MS": "2", "LC_ALL": "C.UTF-8"}
+
+
 class Round:
     def __init__(self, chance, server):
         self.chance, self.server = chance, server
@@ -267,12 +274,7 @@ class Round:
         assert done.returncode == 0 and (server.moved == 0 or self.etag), f"{server.moved} were copied again: {done.stderr}"
 
     def sluice(self, *words):
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SLUICE_"))}
-        env = {**kept, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.server.port}", "AWS_ACCESS_KEY_ID": "AKIDTEST",
-               "AWS_SECRET_ACCESS_KEY": s3_server.SECRETS["AKIDTEST"], "AWS_CONFIG_FILE": "/dev/null",
-               "AWS_SHARED_CREDENTIALS_FILE": "/dev/null", "SLUICE_HTTP_BACKOFF_MS": "2",
-               "LC_ALL": "C.UTF-8"}
-        process = subprocess.Popen([SLUICE, *words], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        process = subprocess.Popen([SLUICE, *words], env=environment(self.server), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                    errors="surrogateescape")
         self.server.process = process
         out, error = process.communicate(timeout=60)
@@ -318,10 +320,23 @@ class Round:
         assert not found, f"there is more: {list(found)}"
 
 
+def check_alone(server):
+    """A large object that is a folder's only one comes in as few requests as by its name: each costs a server time."""
+    server.begin({"p/large": Object(bytes(96 << 20), THEN)}, {})
+    counts = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for words in (["s3://source/p/large", f"{scratch}/1"], ["-r", "s3://source/p/", f"{scratch}/2"]):
+            before = server.moved
+            subprocess.run([SLUICE, "cp", "-q", *words], env=environment(server), check=True)
+            counts.append(server.moved - before)
+    assert counts[1] < 1.5 * counts[0], f"{counts} requests"
+
+
 def main():
     seed = os.environ.get("SLUICE_TEST_SEED") or str(time.time_ns())
     print(f"seed {seed}; the same again with SLUICE_TEST_SEED={seed}")
     chance, server = random.Random(seed), Server()
+    check_alone(server)
     with tempfile.TemporaryDirectory() as scratch:
         for i in range(ROUNDS):
             this, folder = Round(random.Random(chance.random()), server), f"{scratch}/{i}"
