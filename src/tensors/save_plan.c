@@ -207,9 +207,9 @@ static int file_name(const struct sl_save_plan *plan, size_t number, struct sl_s
 static void file_put_metadata(const struct sl_save_plan *plan, const struct sl_save_file *file,
                               const struct sluice_tensor_save_options *o, FILE *to)
 {
-	const char *before = "\"__metadata__\":{", *after = "";
+	const char *before = "\"__metadata__\":{", *end = file->count ? "}," : "}", *after = "";
 
-	for (size_t i = 0; i < o->metadata_count; i++, before = ",", after = "},")
+	for (size_t i = 0; i < o->metadata_count; i++, before = ",", after = end)
 		sl_json_put_pair(to, before, o->metadata[2 * i], o->metadata[2 * i + 1]);
 	for (size_t i = 0; i < plan->count; i++) {
 		const struct sl_save_tensor *same = plan->tensors[i].same;
@@ -217,7 +217,7 @@ static void file_put_metadata(const struct sl_save_plan *plan, const struct sl_s
 		if (!same || same->file != file)
 			continue;
 		sl_json_put_pair(to, before, plan->tensors[i].name, same->name);
-		before = ",", after = "},";
+		before = ",", after = end;
 	}
 	fputs(after, to);
 }
