@@ -93,24 +93,24 @@ struct sluice_collection_tensor *call_tensors(struct call *call, PyObject *list)
 {
 	size_t count = (size_t)PyList_Size(list);
 	struct sluice_collection_tensor *tensors = call_copy(call, NULL, count * sizeof(*tensors));
-	const char *found = NULL; /* the device before, whose text most rows share */
+	const char *device = NULL, *type = NULL; /* before, whose texts most rows share */
 
 	for (size_t i = 0; tensors && i < count; i++) {
 		struct sluice_collection_tensor *t = &tensors[i];
-		const char *name, *type, *device;
+		const char *name, *last_device = device, *last_type = type;
 		struct lengths shape = {0};
-		uint64_t data;
+		uint64_t data, *copy;
 
 		if (!PyArg_ParseTuple(PyList_GetItem(list, i), "ssO&sO&", &name, &type,
 		                      parse_lengths, &shape, &device, parse_number, &data) ||
-		    (device != found && parse_device(device, &t->device)) ||
-		    !(t->name = call_copy(call, name, strlen(name))) ||
-		    !(t->shape = call_copy(call, shape.of, sizeof(shape.of))))
+		    (device != last_device && parse_device(device, &t->device)) ||
+		    !(copy = call_copy(call, NULL, sizeof(shape.of) + strlen(name))))
 			return NULL;
 		t->size = sizeof(*t);
-		t->device = device == found ? t[-1].device : t->device;
-		found = device;
-		t->type = type_of_word(type);
+		t->device = device == last_device ? t[-1].device : t->device;
+		t->type = type == last_type ? t[-1].type : type_of_word(type);
+		t->shape = memcpy(copy, shape.of, sizeof(shape.of));
+		t->name = strcpy((char *)copy + sizeof(shape.of), name);
 		t->rank = shape.rank;
 		t->data = (void *)(uintptr_t)data;
 	}

@@ -455,24 +455,42 @@ def _row(name: str, value: Any, streams: dict[str, int]) -> tuple[Any, ...]:
     return word, tuple(shape), place, address, array
 
 
+def check_tensor(name: str, value: Any, torch: Any) -> None:
+    """Raise TypeError for a tensor of torch that has no plain memory."""
+    distributed, what = sys.modules.get("torch.distributed.tensor"), ""
+    if distributed is not None and isinstance(value, distributed.DTensor):
+        what = "a DTensor: save its local part, value.to_local(), or all of it, value.full_tensor()"
+    elif value.layout != torch.strided:
+        what = f"sparse ({value.layout})"
+    elif value.is_quantized:
+        what = "quantized"
+    elif not (value.is_cuda or value.is_cpu):
+        what = f"on {value.device}"
+    if what:
+        raise TypeError(f"tensor {name!r} is {what}")
+
+
 def rows(tensors: Iterable[tuple[str, Any]]) -> tuple[list[tuple[Any, ...]], list[Any], dict[str, int]]:
     """Rows (name, type, shape, place, address) of tensors, what keeps them, and streams with work on them, by place."""
     torch = sys.modules.get("torch")
     found, keep, streams = [], [], dict[str, int]()
-    words, places = dict[Any, str](), dict[Any, str]()  # of torch: there are thousands of tensors, of few types
+    words, places, kinds = dict[Any, str](), dict[Any, str](), set[type]()  # of torch: of thousands of tensors, few
     for name, value in tensors:
-        if torch is None or not isinstance(value, torch.Tensor):
+        if (kind := type(value)) not in kinds and (torch is None or not isinstance(value, torch.Tensor)):
             word, shape, place, address, array = _row(name, value, streams)
+            keep.append(array)
         else:
-            array = value.detach()
-            if not array.is_contiguous() or array.is_conj() or array.is_neg():
-                array = array.resolve_conj().resolve_neg().contiguous()
-            word = words.get(dtype := array.dtype) or words.setdefault(dtype, _word(dtype, name))
-            place = places.get(device := array.device) or places.setdefault(device, str(device))
-            if place not in streams and array.is_cuda:
-                streams[place] = torch.cuda.current_stream(device).cuda_stream
-            shape, address = tuple(array.shape), array.data_ptr()
-        keep.append(array)
+            word, place = words.get(dtype := value.dtype), places.get(device := value.device)
+            if word is None or place is None or kind not in kinds or value.layout is not torch.strided:
+                check_tensor(name, value, torch)
+                kinds.add(kind)
+                word, place = words.setdefault(dtype, _word(dtype, name)), places.setdefault(device, str(device))
+                if value.is_cuda:
+                    streams.setdefault(place, torch.cuda.current_stream(device).cuda_stream)
+            if not value.is_contiguous() or value.is_neg() or value.is_conj():
+                value = value.detach().resolve_conj().resolve_neg().contiguous()
+            shape, address = value.shape, value.data_ptr()
+            keep.append(value.untyped_storage())  # stays if the tensor is given other memory
         found.append((name, word, shape, place, address))
     return found, keep, streams
 

@@ -181,7 +181,9 @@ static void *save_run(void *argument)
 {
 	struct sluice_tensor_save *save = argument;
 
-	save->error = save->plan.folder ? save_into_folder(save) : save_write_files(save);
+	save->error = sl_save_plan_write(&save->plan);
+	if (!save->error)
+		save->error = save->plan.folder ? save_into_folder(save) : save_write_files(save);
 	save->message = save->error ? strdup(sluice_last_message()) : NULL;
 	save_set(save, SAVE_OVER);
 	return NULL;
