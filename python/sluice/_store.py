@@ -472,7 +472,7 @@ def check_tensor(name: str, value: Any, torch: Any) -> None:
 
 def rows(tensors: Iterable[tuple[str, Any]]) -> tuple[list[tuple[Any, ...]], list[Any], dict[str, int]]:
     """Rows (name, type, shape, place, address) of tensors, what keeps them, and streams with work on them, by place."""
-    torch = sys.modules.get("torch")
+    torch: Any = sys.modules.get("torch")
     found, keep, streams = [], [], dict[str, int]()
     words, places, kinds = dict[Any, str](), dict[Any, str](), set[type]()  # of torch: of thousands of tensors, few
     for name, value in tensors:
