@@ -69,20 +69,6 @@ def _await_all() -> None:
             save.wait()
 
 
-def _refused(value: Any, torch: Any) -> str | None:
-    """What a tensor of torch is that has no plain memory, or None."""
-    distributed = sys.modules.get("torch.distributed.tensor")
-    if distributed is not None and isinstance(value, distributed.DTensor):
-        return "a DTensor: save its local part, value.to_local(), or all of it, value.full_tensor()"
-    if value.layout != torch.strided:
-        return f"sparse ({value.layout})"
-    if value.is_quantized:
-        return "quantized"
-    if not (value.is_cuda or value.is_cpu):
-        return f"on {value.device}"
-    return None
-
-
 def _snapshot(tensors: Mapping[str, Any], torch: Any) -> dict[str, Any]:
     """Return copies of tensors where they are, on their current streams, one memory once; after a look at the room."""
     first: dict[Any, Any] = {}  # value, then its copy, by memory and layout
@@ -155,9 +141,8 @@ def save(tensors: Mapping[str, Any], uri: str | os.PathLike[str], *, metadata: M
     for name, value in tensors.items():
         if not isinstance(name, str):
             raise TypeError(f"a name of a tensor is a str, and not {name!r}")
-        refused = torch is not None and isinstance(value, torch.Tensor) and _refused(value, torch)
-        if refused:
-            raise TypeError(f"tensor {name!r} is {refused}")
+        if snapshot and torch is not None and isinstance(value, torch.Tensor):
+            _store.check_tensor(name, value, torch)
     with contextlib.ExitStack() as on:
         if stream is not None and torch is not None and torch.cuda.is_available():  # copies are made there
             on.enter_context(torch.cuda.stream(stream if isinstance(stream, torch.cuda.Stream) else

@@ -455,22 +455,44 @@ def _row(name: str, value: Any, streams: dict[str, int]) -> tuple[Any, ...]:
     return word, tuple(shape), place, address, array
 
 
+def check_tensor(name: str, value: Any, torch: Any) -> None:
+    """Raise TypeError for a tensor of torch that has no plain memory."""
+    distributed, what = sys.modules.get("torch.distributed.tensor"), ""
+    if distributed is not None and isinstance(value, distributed.DTensor):
+        what = "a DTensor: save its local part, value.to_local(), or all of it, value.full_tensor()"
+    elif value.layout != torch.strided:
+        what = f"sparse ({value.layout})"
+    elif value.is_quantized:
+        what = "quantized"
+    elif not (value.is_cuda or value.is_cpu):
+        what = f"on {value.device}"
+    if what:
+        raise TypeError(f"tensor {name!r} is {what}")
+
+
 def rows(tensors: Iterable[tuple[str, Any]]) -> tuple[list[tuple[Any, ...]], list[Any], dict[str, int]]:
     """Rows (name, type, shape, place, address) of tensors, what keeps them, and streams with work on them, by place."""
-    torch = sys.modules.get("torch")
-    found, keep, streams = [], [], dict[str, int]()
-    words, places = dict[Any, str](), dict[Any, str]()  # of torch: there are thousands of tensors, of few types
-    for name, value in tensors:
+    torch: Any = sys.modules.get("torch")
+    found, keep, streams = list[Any](), list[Any](), dict[str, int]()
+    # Of torch's tensors, of which there are thousands of few kinds: plain_rows() takes those whose kind has been here.
+    words, places, kinds = dict[Any, str](), dict[Any, str](), set[type]()
+    items, at = list(tensors), 0
+    while (at := _core.plain_rows(items, at, kinds, words, places, found, keep)) < len(items):
+        name, value = items[at]
+        at += 1
         if torch is None or not isinstance(value, torch.Tensor):
             word, shape, place, address, array = _row(name, value, streams)
         else:
+            check_tensor(name, value, torch)
             array = value.detach()
             if not array.is_contiguous() or array.is_conj() or array.is_neg():
                 array = array.resolve_conj().resolve_neg().contiguous()
-            word = words.get(dtype := array.dtype) or words.setdefault(dtype, _word(dtype, name))
-            place = places.get(device := array.device) or places.setdefault(device, str(device))
-            if place not in streams and array.is_cuda:
-                streams[place] = torch.cuda.current_stream(device).cuda_stream
+            word, place = _word(array.dtype, name), str(array.device)
+            if not array.dtype.is_complex:  # that may be conjugated
+                words[array.dtype], places[array.device] = word, place
+                kinds.add(type(value))
+            if array.is_cuda and place not in streams:
+                streams[place] = torch.cuda.current_stream(array.device).cuda_stream
             shape, address = tuple(array.shape), array.data_ptr()
         keep.append(array)
         found.append((name, word, shape, place, address))

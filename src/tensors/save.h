@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Saves, as their sources share them. A plan is fixed when sl_save_plan_make() returns; `made` of a
- * file belongs to the thread that writes it, until all are joined.
+ * Saves, as their sources share them. A plan is fixed when sl_save_plan_make() returns, but for
+ * what sl_save_plan_write() adds, and `made` of a file, which belongs to the thread that writes it
+ * until all are joined.
  */
 #ifndef SL_SAVE_H
 #define SL_SAVE_H
@@ -44,7 +45,9 @@ struct sl_save_plan {
 	char *path;              /* of a local folder, with its '/'; or NULL */
 	char id[SL_SAVE_ID + 1]; /* of files in a folder */
 	struct sl_arena arena;
-	struct sl_names keys;           /* of the metadata, while the plan is made */
+	struct sl_names keys;  /* of the metadata, while the plan is made */
+	const char **metadata; /* keys and values */
+	size_t metadata_count;
 	struct sl_save_tensor *tensors; /* as they were given */
 	size_t count;
 	const struct sl_save_tensor **order; /* that are written, by file */
@@ -53,7 +56,7 @@ struct sl_save_plan {
 	size_t file_count;
 	char *index; /* JSON; NULL: no folder */
 	size_t index_bytes;
-	uint64_t bytes; /* of all files */
+	_Atomic uint64_t bytes; /* of all files; without headers until they are written */
 };
 /*
  * Checks the tensors, and divides them into files. files: NULL, or for each tensor the open file
@@ -63,6 +66,8 @@ struct sl_save_plan {
 int sl_save_plan_make(const char *uri, const struct sluice_collection_tensor *tensors, size_t count,
                       sluice_file *const *files, const uint64_t *offsets,
                       const struct sluice_tensor_save_options *o, struct sl_save_plan *plan);
+/* Writes headers and the index. Returns 0, or an error with a sentence. */
+int sl_save_plan_write(struct sl_save_plan *plan);
 void sl_save_plan_clear(struct sl_save_plan *plan);
 
 /*

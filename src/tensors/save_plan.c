@@ -2,8 +2,8 @@
 /*
  * Plans of saves
  *
- * Puts tensors in an order, divides them into files, and writes headers and the index, all in
- * memory. On the caller's thread; waits for nothing.
+ * Puts tensors in an order and divides them into files on the caller's thread, and writes headers
+ * and the index, in memory, on the thread of the save. Waits for nothing.
  */
 #include <endian.h>
 #include <errno.h>
@@ -205,25 +205,24 @@ static int file_name(const struct sl_save_plan *plan, size_t number, struct sl_s
 
 /* Puts pairs from the options, and the other names of tensors in the file. */
 static void file_put_metadata(const struct sl_save_plan *plan, const struct sl_save_file *file,
-                              const struct sluice_tensor_save_options *o, FILE *to)
+                              FILE *to)
 {
-	const char *before = "\"__metadata__\":{", *after = "";
+	const char *before = "\"__metadata__\":{", *end = file->count ? "}," : "}", *after = "";
 
-	for (size_t i = 0; i < o->metadata_count; i++, before = ",", after = "},")
-		sl_json_put_pair(to, before, o->metadata[2 * i], o->metadata[2 * i + 1]);
+	for (size_t i = 0; i < plan->metadata_count; i++, before = ",", after = end)
+		sl_json_put_pair(to, before, plan->metadata[2 * i], plan->metadata[2 * i + 1]);
 	for (size_t i = 0; i < plan->count; i++) {
 		const struct sl_save_tensor *same = plan->tensors[i].same;
 
 		if (!same || same->file != file)
 			continue;
 		sl_json_put_pair(to, before, plan->tensors[i].name, same->name);
-		before = ",", after = "},";
+		before = ",", after = end;
 	}
 	fputs(after, to);
 }
 
-static int file_make_header(const struct sl_save_plan *plan, struct sl_save_file *file,
-                            const struct sluice_tensor_save_options *o)
+static int file_make_header(const struct sl_save_plan *plan, struct sl_save_file *file)
 {
 	FILE *to = open_memstream(&file->header, &file->header_bytes);
 	uint64_t length = 0;
@@ -233,7 +232,7 @@ static int file_make_header(const struct sl_save_plan *plan, struct sl_save_file
 		return sl_fail(-ENOMEM, "no memory for a header");
 	fwrite(&length, sizeof(length), 1, to);
 	fputc('{', to);
-	file_put_metadata(plan, file, o, to);
+	file_put_metadata(plan, file, to);
 	for (size_t i = 0; i < file->count; i++) {
 		const struct sl_save_tensor *tensor = file->tensors[i];
 
@@ -315,23 +314,29 @@ static int plan_place(struct sl_save_plan *plan, const char *uri)
 	return rc;
 }
 
-static int plan_check_metadata(struct sl_save_plan *plan,
-                               const struct sluice_tensor_save_options *o)
+static int plan_copy_metadata(struct sl_save_plan *plan, const struct sluice_tensor_save_options *o)
 {
 	int rc = sl_names_init(&plan->keys, o->metadata_count);
 
+	plan->metadata_count = o->metadata_count;
+	plan->metadata = calloc(2 * o->metadata_count + 1, sizeof(*plan->metadata));
 	for (size_t i = 0; !rc && i < 2 * o->metadata_count; i++) {
 		const char *text = o->metadata ? o->metadata[i] : NULL;
 		struct sl_name *slot;
+		char *copy;
 
 		if (!text || !sl_utf8_valid(text, strlen(text)))
 			return sl_fail(-EINVAL, "metadata is NULL or no UTF-8");
+		copy = sl_arena_take(&plan->arena, strlen(text) + 1);
+		if (!copy || !plan->metadata)
+			return sl_fail(-ENOMEM, "no memory for metadata");
+		plan->metadata[i] = strcpy(copy, text);
 		if (i % 2)
 			continue;
 		slot = sl_names_slot(&plan->keys, text);
 		if (slot->text)
 			return sl_fail(-EINVAL, "'%.256s' is in the metadata twice", text);
-		slot->text = text;
+		slot->text = copy;
 	}
 	return rc;
 }
@@ -343,7 +348,7 @@ int sl_save_plan_make(const char *uri, const struct sluice_collection_tensor *te
 	int rc;
 
 	plan->count = count;
-	rc = plan_check_metadata(plan, o);
+	rc = plan_copy_metadata(plan, o);
 	if (!rc)
 		rc = plan_place(plan, uri);
 	if (!rc)
@@ -354,11 +359,20 @@ int sl_save_plan_make(const char *uri, const struct sluice_collection_tensor *te
 		rc = plan_divide(plan, !plan->folder   ? UINT64_MAX
 		                       : o->file_bytes ? o->file_bytes
 		                                       : FILE_BYTES);
+	for (size_t i = 0; !rc && i < plan->file_count; i++)
+		plan->bytes += plan->files[i].data;
+	return rc;
+}
+
+int sl_save_plan_write(struct sl_save_plan *plan)
+{
+	int rc = 0;
+
 	for (size_t i = 0; !rc && i < plan->file_count; i++) {
 		rc = file_name(plan, i, &plan->files[i]);
 		if (!rc)
-			rc = file_make_header(plan, &plan->files[i], o);
-		plan->bytes += plan->files[i].header_bytes + plan->files[i].data;
+			rc = file_make_header(plan, &plan->files[i]);
+		plan->bytes += plan->files[i].header_bytes;
 	}
 	return rc || !plan->folder ? rc : plan_make_index(plan);
 }
@@ -374,6 +388,7 @@ void sl_save_plan_clear(struct sl_save_plan *plan)
 	free(plan->tensors);
 	free(plan->order);
 	free(plan->keys.slots);
+	free(plan->metadata);
 	free(plan->index);
 	free(plan->uri);
 	free(plan->path);

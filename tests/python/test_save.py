@@ -42,6 +42,9 @@ def test_a_file_and_a_folder(tmp_path):
     same(tmp_path / "x.safetensors")
     with sluice.safe_open(tmp_path / "x.safetensors", "np") as f:
         assert f.metadata() == {"step": "7"}
+    sluice.save({}, tmp_path / "none.safetensors", metadata={"step": "7"}).wait()
+    with sluice.safe_open(tmp_path / "none.safetensors", "np") as f:
+        assert f.metadata() == {"step": "7"} and not f.keys()
     for size in 1000, "4 KiB", "2 GiB":
         sluice.save(STATE, tmp_path / "folder", shard_bytes=size, durable=False).wait()
         same(tmp_path / "folder" / INDEX)
