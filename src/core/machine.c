@@ -4,8 +4,8 @@
  * cgroup that it is in (Linux, Documentation/admin-guide/cgroup-v1/memory.rst, cgroup-v2.rst and
  * scheduler/sched-bwc.rst); and the cores of NUMA nodes (admin-guide/cputopology.rst). Any thread.
  */
-#include <dirent.h>
 #include <errno.h>
+#include <glob.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -145,18 +145,12 @@ unsigned sl_machine_quota(const char *root)
 unsigned sl_machine_nodes(const char *root)
 {
 	char path[PATH_MAX];
-	unsigned nodes = 0;
-	struct dirent *entry;
-	DIR *folder;
+	unsigned nodes;
+	glob_t found;
 
-	snprintf(path, sizeof(path), "%s/sys/devices/system/node", root);
-	folder = opendir(path);
-	while (folder && (entry = readdir(folder)))
-		if (!strncmp(entry->d_name, "node", 4) && entry->d_name[4] >= '0' &&
-		    entry->d_name[4] <= '9')
-			nodes++;
-	if (folder)
-		closedir(folder);
+	snprintf(path, sizeof(path), "%s/sys/devices/system/node/node[0-9]*", root);
+	nodes = glob(path, GLOB_NOSORT, NULL, &found) ? 0 : (unsigned)found.gl_pathc;
+	globfree(&found);
 	return nodes;
 }
 

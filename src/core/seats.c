@@ -21,10 +21,11 @@
 
 #include "core/core.h"
 
-#define SEATS   64
-#define SEAT    64                /* bytes of the file */
-#define LOOK_NS INT64_C(10000000) /* between two looks at the others */
-#define HOLD_NS (10 * LOOK_NS)    /* a limit ends so long after the last look */
+#define SEATS    64
+#define SEAT     64                /* bytes of the file */
+#define LOOK_NS  INT64_C(10000000) /* between two looks at the others */
+#define HOLD_NS  (10 * LOOK_NS)    /* a limit ends so long after the last look */
+#define ALPHABET "0123456789abcdefghijklmnopqrstuvwxyz:." /* of devices */
 
 static struct {
 	struct sl_mutex mutex;
@@ -63,14 +64,22 @@ static void seats_forget(void) SL_UNCHECKED
 }
 
 /*
- * Returns a descriptor, or a negative errno: a link, and a file that others can write, are none of
- * ours.
+ * Opens the file; path: where it is, for the caller to free, or NULL. create: O_CREAT or 0. Returns
+ * a descriptor, or a negative errno: a link, and a file that others can write, are none of ours.
  */
-static int seats_open_at(const char *path, int create)
+static int seats_open(char **path, int create)
 {
-	int file = open(path, O_RDWR | create | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+	const char *folder = getenv("XDG_RUNTIME_DIR");
 	struct stat st;
+	int file;
 
+	if (folder && *folder == '/' && !access(folder, W_OK | X_OK))
+		*path = sl_format("%s/sluice-seats", folder);
+	else
+		*path = sl_format("/dev/shm/sluice-seats-%u", (unsigned)geteuid());
+	if (!*path)
+		return -ENOMEM;
+	file = open(*path, O_RDWR | create | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
 	if (file < 0)
 		return -errno;
 	if (!fstat(file, &st) && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
@@ -78,18 +87,6 @@ static int seats_open_at(const char *path, int create)
 		return file;
 	close(file);
 	return -EPERM;
-}
-
-/* Opens the file; path: where it is, for the caller to free, or NULL. create: O_CREAT or 0. */
-static int seats_open(char **path, int create)
-{
-	const char *folder = getenv("XDG_RUNTIME_DIR");
-
-	if (folder && *folder == '/' && !access(folder, W_OK | X_OK))
-		*path = sl_format("%s/sluice-seats", folder);
-	else
-		*path = sl_format("/dev/shm/sluice-seats-%u", (unsigned)geteuid());
-	return *path ? seats_open_at(*path, create) : -ENOMEM;
 }
 
 static struct flock seats_lock(short type, unsigned first, unsigned count)
@@ -221,30 +218,29 @@ void sl_seat_give(int seat)
 
 char *sl_seats_describe(bool *usable)
 {
-	char *path, *text, *more;
+	char *path, *text = NULL;
+	size_t bytes;
+	FILE *to = open_memstream(&text, &bytes);
 	int file = seats_open(&path, 0);
 	uint64_t taken = file < 0 ? 0 : seats_taken(file, 0, SEATS);
 
 	/* The first process that reads makes it. */
 	*usable = file >= 0 || file == -ENOENT;
-	if (*usable)
-		text = sl_format("%d in %s", __builtin_popcountll(taken), path);
-	else
-		text = sl_format("%s: %s", path ? path : "",
-		                 file == -EPERM ? "not a file of this user alone"
-		                                : sl_error_text(file));
+	if (to && *usable)
+		fprintf(to, "%d in %s", __builtin_popcountll(taken), path);
+	else if (to)
+		fprintf(to, "%s: %s", path ? path : "",
+		        file == -EPERM ? "not a file of this user alone" : sl_error_text(file));
 	free(path);
-	for (int seat = 0; text && seat < SEATS; seat++) {
+	for (int seat = 0; to && seat < SEATS; seat++) {
 		char device[SEAT] = "";
 
-		if (!(taken >> seat & 1) || pread(file, device, SEAT - 1, seat * SEAT) < 0)
-			continue;
-		device[strspn(device, "0123456789abcdefghijklmnopqrstuvwxyz:.")] = '\0';
-		more = sl_format("%s, %s", text, device);
-		free(text);
-		text = more;
+		if (taken >> seat & 1 && pread(file, device, SEAT - 1, seat * SEAT) >= 0)
+			fprintf(to, ", %.*s", (int)strspn(device, ALPHABET), device);
 	}
 	if (file >= 0)
 		close(file);
+	if (to)
+		fclose(to);
 	return text;
 }

@@ -122,7 +122,7 @@ static int run_read(int socket)
 	for (int i = 0; i < 2; i++) {
 		void *memory;
 
-		SHARE(sharing()->map(device(), fd, LENGTH, device(), &memory));
+		SHARE(sharing()->map(device(), fd, LENGTH, device(), NULL, &memory));
 		good &= is_pattern(memory, LENGTH, 0);
 		SHARE(sharing()->unmap(device(), memory, LENGTH));
 	}
@@ -137,7 +137,7 @@ static int run_write(int socket)
 	sluice_stream stream = new_stream(0);
 	void *memory;
 
-	SHARE(sharing()->map(device(), fd, LENGTH, device(), &memory));
+	SHARE(sharing()->map(device(), fd, LENGTH, device(), NULL, &memory));
 	rc = gpu_scribble(0, stream, memory, LENGTH, 9);
 	if (!rc)
 		rc = sluice_stream_synchronize(gpu_device(0), stream);
@@ -255,7 +255,7 @@ static bool calls_do_not_write(void)
 	CUdeviceptr at;
 	bool good;
 
-	SHARE(sharing()->map(device(), fd, LENGTH, device(), &memory));
+	SHARE(sharing()->map(device(), fd, LENGTH, device(), NULL, &memory));
 	at = (uintptr_t)memory;
 	rc = sluice_copy(memory, pinned, 4096);
 	good = refused("sluice_copy", rc, sluice_last_message());
@@ -311,7 +311,7 @@ static bool goes_with_the_last(void)
 	       (double)(held - start) / (1 << 20));
 	good = held >= start + KILLED * LENGTH;
 	/* A mapping keeps it as well as a descriptor. */
-	SHARE(sharing()->map(device(), fds[0], LENGTH, device(), &memory));
+	SHARE(sharing()->map(device(), fds[0], LENGTH, device(), NULL, &memory));
 	for (int i = 0; i < KILLED; i++)
 		close(fds[i]);
 	good &= returns_to(start + LENGTH);
@@ -327,7 +327,7 @@ static bool garbage_is_refused(void)
 
 	if (pipe(pair))
 		broken("pipe: %s", strerror(errno));
-	rc = sharing()->map(device(), pair[0], LENGTH, device(), &memory);
+	rc = sharing()->map(device(), pair[0], LENGTH, device(), NULL, &memory);
 	close(pair[0]);
 	close(pair[1]);
 	if (rc == -EBADMSG)

@@ -65,20 +65,6 @@ reserved:
 	return rc;
 }
 
-static int cuda_unmap(struct sl_device *device, void *memory, size_t length)
-{
-	const struct sl_cuda_api *api = sl_cuda_driver();
-	int rc = sl_cuda_enter(sl_cuda_of(device), NULL);
-
-	if (rc)
-		return rc;
-	rc = sl_cuda_error(api->cuMemUnmap((uintptr_t)memory, length));
-	if (!rc)
-		rc = sl_cuda_error(api->cuMemAddressFree((uintptr_t)memory, length));
-	sl_cuda_leave();
-	return rc;
-}
-
 static int cuda_vacate(struct sl_device *device, void *memory, size_t length)
 {
 	IN_CONTEXT(device, NULL, sl_cuda_driver()->cuMemUnmap((uintptr_t)memory, length));
@@ -87,6 +73,13 @@ static int cuda_vacate(struct sl_device *device, void *memory, size_t length)
 static int cuda_abandon(struct sl_device *device, void *at, size_t length)
 {
 	IN_CONTEXT(device, NULL, sl_cuda_driver()->cuMemAddressFree((uintptr_t)at, length));
+}
+
+static int cuda_unmap(struct sl_device *device, void *memory, size_t length)
+{
+	int rc = cuda_vacate(device, memory, length);
+
+	return rc ? rc : cuda_abandon(device, memory, length);
 }
 
 /* -------------------------------------------------------------------------------------- make */
@@ -198,8 +191,8 @@ static int cuda_map_entered(struct cuda *cuda, int fd, size_t length, const stru
 	return cuda_import_error(rc);
 }
 
-static int cuda_map_anywhere(struct sl_device *device, int fd, size_t length, struct sl_device *by,
-                             CUdeviceptr at, void **out)
+static int cuda_map(struct sl_device *device, int fd, size_t length, struct sl_device *by, void *at,
+                    void **out)
 {
 	struct cuda *cuda = sl_cuda_of(device);
 	int can = by == device;
@@ -215,18 +208,8 @@ static int cuda_map_anywhere(struct sl_device *device, int fd, size_t length, st
 		return -EINVAL;
 	if (fd < 0 || length > cuda->memory_bytes)
 		return -EBADMSG;
-	ENTERED(device, NULL, cuda_map_entered(cuda, fd, length, sl_cuda_of(by), at, out));
-}
-
-static int cuda_map(struct sl_device *device, int fd, size_t length, struct sl_device *by,
-                    void **out)
-{
-	return cuda_map_anywhere(device, fd, length, by, 0, out);
-}
-
-static int cuda_map_at(struct sl_device *device, int fd, size_t length, void *at)
-{
-	return cuda_map_anywhere(device, fd, length, device, (uintptr_t)at, &at);
+	ENTERED(device, NULL,
+	        cuda_map_entered(cuda, fd, length, sl_cuda_of(by), (uintptr_t)at, out));
 }
 
 /* ----------------------------------------------------------------------------- lend and borrow */
@@ -380,7 +363,6 @@ const struct sl_device_sharing *sl_cuda_sharing(const struct sl_cuda_api *api, s
 		.map = cuda_map,
 		.unmap = cuda_unmap,
 		.vacate = cuda_vacate,
-		.map_at = cuda_map_at,
 		.abandon = cuda_abandon,
 		.lend = cuda_lend,
 		.borrow = cuda_borrow,

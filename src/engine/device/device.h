@@ -182,13 +182,14 @@ struct sl_device_sharing {
 	/*
 	 * Maps memory of `device`, made by this or another process, read-only for `by`, which may
 	 * be the same device. The caller keeps the descriptor, which may come from an untrusted
-	 * process.
+	 * process. at: NULL, or, for the device itself, addresses of vacate(), which stay vacant if
+	 * the call fails, as it does if they are not vacant or have another length.
 	 *
 	 * Returns 0, or
 	 *   -EBADMSG  the descriptor is not such memory, or has another length
 	 *   -ENOTSUP  `by` cannot access the memory
 	 */
-	int (*map)(struct sl_device *device, int fd, size_t length, struct sl_device *by,
+	int (*map)(struct sl_device *device, int fd, size_t length, struct sl_device *by, void *at,
 	           void **out);
 	/*
 	 * Unmaps memory of make() or map(). The caller ensures that nothing uses it any more: a
@@ -200,11 +201,6 @@ struct sl_device_sharing {
 	 * addresses, where nothing is then. If it fails the memory stays mapped.
 	 */
 	int (*vacate)(struct sl_device *device, void *memory, size_t length);
-	/*
-	 * Maps as map() does for the device itself, at addresses of vacate(), which stay vacant if
-	 * that fails, as it does if they are not vacant or have another length.
-	 */
-	int (*map_at)(struct sl_device *device, int fd, size_t length, void *at);
 	/* Gives vacant addresses back. */
 	int (*abandon)(struct sl_device *device, void *at, size_t length);
 	/*

@@ -5,11 +5,17 @@
  * Has the kernel make the pages of new memory, on several threads at once, before a driver pins the
  * memory: the driver would make them on one thread. The calling thread and workers of a pool take
  * slices in turn. The calling thread waits for slices that were taken, not for idle workers.
+ *
+ * The pages, and the workers that fill them, are on the NUMA node of the device: bytes that cross
+ * to another node cross the link between the nodes twice.
  */
 #include <errno.h>
+#include <linux/mempolicy.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "staging/staging_internal.h"
 
@@ -19,6 +25,21 @@
 
 #define SLICE        ((size_t)4 << 20) /* of whole huge pages */
 #define HELPERS_MOST 7
+#define NODES_MOST   1024
+#define WORD         (8 * sizeof(unsigned long))
+
+bool sl_staging_near(const char *root, int node, char *memory, size_t length, struct sl_pool *pool)
+{
+	unsigned long nodes[NODES_MOST / WORD] = {0};
+
+	if (node < 0 || node >= NODES_MOST || sl_machine_nodes(root) < 2)
+		return false;
+	if (pool)
+		sl_pool_stay(pool, root, node);
+	nodes[(unsigned)node / WORD] = 1ul << (unsigned)node % WORD;
+	/* The kernel may refuse, and takes pages elsewhere if the node has none left. */
+	return !syscall(SYS_mbind, memory, length, MPOL_PREFERRED, nodes, NODES_MOST + 1, 0);
+}
 
 struct touch {
 	char *memory;

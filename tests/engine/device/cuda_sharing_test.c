@@ -103,7 +103,8 @@ static void map_fails(int fd, const struct step *step)
 	void *memory = NULL;
 
 	assert_int_equal(cu.cuFakeFail(step->function, 1, step->error), 0);
-	assert_int_equal(sharing->map(cuda_device, fd, LENGTH, cuda_device, &memory), step->answer);
+	assert_int_equal(sharing->map(cuda_device, fd, LENGTH, cuda_device, NULL, &memory),
+	                 step->answer);
 	assert_null(memory);
 	assert_int_equal(taken(), before);
 	assert_int_equal(reserved(), addresses);
@@ -156,7 +157,7 @@ TEST(only_who_made_it_may_write)
 	int fd;
 
 	made = make(&fd);
-	assert_int_equal(sharing->map(cuda_device, fd, LENGTH, cuda_device, &memory), 0);
+	assert_int_equal(sharing->map(cuda_device, fd, LENGTH, cuda_device, NULL, &memory), 0);
 	assert_int_equal(cu.cuMemsetD8_v2((uintptr_t)made, 7, LENGTH), 0);
 	assert_int_equal(cu.cuMemsetD8_v2((uintptr_t)memory, 8, LENGTH), CUDA_ERROR_INVALID_VALUE);
 	assert_int_equal(cu.cuMemcpy((uintptr_t)memory, (uintptr_t)made, LENGTH),
@@ -178,7 +179,7 @@ TEST(memory_of_another_device_is_not_mapped)
 
 	made = make(&fd);
 	maps = calls_of("cuMemMap");
-	assert_int_equal(sharing->map(other, fd, LENGTH, other, &memory), -EBADMSG);
+	assert_int_equal(sharing->map(other, fd, LENGTH, other, NULL, &memory), -EBADMSG);
 	assert_int_equal(calls_of("cuMemMap"), maps);
 	assert_null(memory);
 	assert_int_equal(sharing->unmap(cuda_device, made, LENGTH), 0);
@@ -193,9 +194,9 @@ TEST(devices_that_do_not_reach_each_other_do_not_map)
 
 	made = make(&fd);
 	assert_int_equal(cu.cuFakeFail("cuDeviceCanAccessPeer", 1, CUDA_ERROR_INVALID_DEVICE), 0);
-	assert_int_equal(sharing->map(cuda_device, fd, LENGTH, other, &memory), -ENOTSUP);
+	assert_int_equal(sharing->map(cuda_device, fd, LENGTH, other, NULL, &memory), -ENOTSUP);
 	assert_null(memory);
-	assert_int_equal(sharing->map(cuda_device, fd, LENGTH, other, &memory), 0);
+	assert_int_equal(sharing->map(cuda_device, fd, LENGTH, other, NULL, &memory), 0);
 	assert_int_equal(sharing->unmap(cuda_device, memory, LENGTH), 0);
 	assert_int_equal(sharing->unmap(cuda_device, made, LENGTH), 0);
 	close(fd);

@@ -75,7 +75,7 @@ static int make(struct sl_device *device, const struct peer_message *message, in
 static int read_it(struct sl_device *device, const struct peer_message *message, int fd)
 {
 	void *memory;
-	int rc = device->sharing->map(device, fd, message->length, device, &memory), unmapped;
+	int rc = device->sharing->map(device, fd, message->length, device, NULL, &memory), unmapped;
 
 	if (rc)
 		return rc;

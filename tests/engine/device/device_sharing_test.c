@@ -77,7 +77,7 @@ static void *map_here(int fd, size_t length)
 {
 	void *memory = NULL;
 
-	assert_int_equal(sharing->map(device, fd, length, device, &memory), 0);
+	assert_int_equal(sharing->map(device, fd, length, device, NULL, &memory), 0);
 	return memory;
 }
 
@@ -196,11 +196,11 @@ TEST_WITH(lengths_are_multiples_of_the_granularity, setup, teardown)
 	assert_null(memory);
 	assert_int_equal(fd, -1);
 	made = make_here(2 * whole, 6, &fd);
-	assert_int_equal(sharing->map(device, fd, 0, device, &memory), -EINVAL);
-	assert_int_equal(sharing->map(device, fd, whole + 4096, device, &memory), -EINVAL);
+	assert_int_equal(sharing->map(device, fd, 0, device, NULL, &memory), -EINVAL);
+	assert_int_equal(sharing->map(device, fd, whole + 4096, device, NULL, &memory), -EINVAL);
 	assert_null(memory);
 	/* Nor is a part of it to be had. */
-	assert_int_equal(sharing->map(device, fd, whole, device, &memory), -EBADMSG);
+	assert_int_equal(sharing->map(device, fd, whole, device, NULL, &memory), -EBADMSG);
 	assert_null(memory);
 	unmap_here(made, 2 * whole);
 	close(fd);
@@ -220,7 +220,7 @@ static void assert_no_memory(int fd, size_t length)
 {
 	void *memory = NULL;
 
-	assert_int_equal(sharing->map(device, fd, length, device, &memory), -EBADMSG);
+	assert_int_equal(sharing->map(device, fd, length, device, NULL, &memory), -EBADMSG);
 	assert_null(memory);
 }
 
@@ -424,7 +424,7 @@ TEST_WITH(another_device_reads_what_it_can_reach, setup, teardown)
 	if (!gpu_has_two())
 		SKIP("there is one device");
 	made = make_here(whole, 16, &fd);
-	rc = sharing->map(device, fd, whole, second, &memory);
+	rc = sharing->map(device, fd, whole, second, NULL, &memory);
 	if (rc == -ENOTSUP && gpu_is_real()) {
 		unmap_here(made, whole);
 		close(fd);
@@ -456,7 +456,7 @@ TEST_WITH(memory_of_another_device_is_refused, setup, teardown)
 	if (!gpu_has_two())
 		SKIP("there is one device");
 	made = make_here(whole, 17, &fd);
-	assert_int_equal(second->sharing->map(second, fd, whole, second, &memory), -EBADMSG);
+	assert_int_equal(second->sharing->map(second, fd, whole, second, NULL, &memory), -EBADMSG);
 	assert_null(memory);
 	unmap_here(made, whole);
 	close(fd);
@@ -473,7 +473,7 @@ TEST_WITH(a_device_of_another_kind_cannot_reach_it, setup, teardown)
 	if (!other)
 		SKIP("there are devices of one kind only");
 	made = make_here(whole, 18, &fd);
-	assert_int_equal(sharing->map(device, fd, whole, other, &memory), -ENOTSUP);
+	assert_int_equal(sharing->map(device, fd, whole, other, NULL, &memory), -ENOTSUP);
 	assert_null(memory);
 	unmap_here(made, whole);
 	close(fd);
@@ -507,7 +507,8 @@ static void unmap_under(int which)
 	int fd;
 
 	made = make_here(whole, 19, &fd);
-	assert_int_equal(sharing->map(device, fd, whole, device_of(which), &unmapping.memory), 0);
+	assert_int_equal(sharing->map(device, fd, whole, device_of(which), NULL, &unmapping.memory),
+	                 0);
 	close(fd);
 	assert_int_equal(sluice_device_alloc(gpu_device(which), whole, &there), 0);
 	assert_int_equal(sluice_stream_new(gpu_device(which), &stream), 0);
@@ -547,7 +548,7 @@ TEST_WITH(failed_calls_leave_nothing, setup, teardown)
 	assert_int_equal(sharing->make(device, whole, &none, &no_fd), -ENOMEM);
 	made = make_here(whole, 20, &fd);
 	sluice_emulated_fail(SLUICE_EMULATED_SHARE, 1, -EIO);
-	assert_int_equal(sharing->map(device, fd, whole, second, &none), -EIO);
+	assert_int_equal(sharing->map(device, fd, whole, second, NULL, &none), -EIO);
 	assert_null(none);
 	assert_int_equal(no_fd, -1);
 	memory = map_here(fd, whole);
@@ -569,9 +570,9 @@ TEST_WITH(a_lost_device_lets_go_of_what_it_has, setup, teardown)
 	if (gpu_is_real())
 		SKIP("a real device is not lost on demand");
 	made = make_here(whole, 21, &fd);
-	assert_int_equal(sharing->map(device, fd, whole, second, &memory), 0);
+	assert_int_equal(sharing->map(device, fd, whole, second, NULL, &memory), 0);
 	sluice_emulated_lose(gpu_device(0), 1);
-	assert_int_equal(sharing->map(device, fd, whole, device, &none), -EIO);
+	assert_int_equal(sharing->map(device, fd, whole, device, NULL, &none), -EIO);
 	assert_int_equal(sharing->unmap(device, memory, whole), -EIO);
 	assert_int_equal(sharing->unmap(device, made, whole), -EIO);
 	sluice_emulated_lose(gpu_device(0), 0);

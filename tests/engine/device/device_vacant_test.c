@@ -11,6 +11,7 @@
 static struct sl_device *device;
 static const struct sl_device_sharing *sharing;
 static size_t whole;
+static void *kept; /* where a mapping says that it is */
 
 /* Memory of a pattern, mapped for writing too. */
 struct made {
@@ -52,7 +53,7 @@ static void *vacant(int fd)
 {
 	void *at = NULL;
 
-	assert_int_equal(sharing->map(device, fd, whole, device, &at), 0);
+	assert_int_equal(sharing->map(device, fd, whole, device, NULL, &at), 0);
 	assert_int_equal(sharing->vacate(device, at, whole), 0);
 	return at;
 }
@@ -62,14 +63,16 @@ TEST(other_memory_comes_to_the_same_addresses)
 	struct made first = make(1), second = make(2);
 	void *at = NULL, *elsewhere = NULL;
 
-	assert_int_equal(sharing->map(device, first.fd, whole, device, &at), 0);
+	assert_int_equal(sharing->map(device, first.fd, whole, device, NULL, &at), 0);
 	assert_filled(at, 1);
 	for (uint64_t i = 0; i < 6; i++) {
 		assert_int_equal(sharing->vacate(device, at, whole), 0);
-		assert_int_equal(sharing->map(device, first.fd, whole, device, &elsewhere), 0);
+		assert_int_equal(sharing->map(device, first.fd, whole, device, NULL, &elsewhere),
+		                 0);
 		assert_ptr_not_equal(elsewhere, at);
 		assert_int_equal(sharing->unmap(device, elsewhere, whole), 0);
-		assert_int_equal(sharing->map_at(device, i % 2 ? first.fd : second.fd, whole, at),
+		assert_int_equal(sharing->map(device, i % 2 ? first.fd : second.fd, whole, device,
+		                              at, &kept),
 		                 0);
 		assert_filled(at, i % 2 ? 1 : 2);
 	}
@@ -106,16 +109,16 @@ TEST(what_does_not_fit_leaves_the_addresses_vacant)
 	int fds[2];
 
 	assert_int_equal(pipe(fds), 0);
-	assert_true(sharing->map_at(device, fds[0], whole, at) < 0);
-	assert_true(sharing->map_at(device, -1, whole, at) < 0);
-	assert_true(sharing->map_at(device, made.fd, 2 * whole, at) < 0);
-	assert_int_equal(sharing->map_at(device, made.fd, whole - 1, at), -EINVAL);
-	assert_int_equal(sharing->map(device, made.fd, whole, device, &mapped), 0);
-	assert_true(sharing->map_at(device, made.fd, whole, mapped) < 0);
+	assert_true(sharing->map(device, fds[0], whole, device, at, &kept) < 0);
+	assert_true(sharing->map(device, -1, whole, device, at, &kept) < 0);
+	assert_true(sharing->map(device, made.fd, 2 * whole, device, at, &kept) < 0);
+	assert_int_equal(sharing->map(device, made.fd, whole - 1, device, at, &kept), -EINVAL);
+	assert_int_equal(sharing->map(device, made.fd, whole, device, NULL, &mapped), 0);
+	assert_true(sharing->map(device, made.fd, whole, device, mapped, &kept) < 0);
 	assert_true(sharing->abandon(device, mapped, whole) < 0);
 	assert_filled(mapped, 4);
 	assert_int_equal(sharing->unmap(device, mapped, whole), 0);
-	assert_int_equal(sharing->map_at(device, made.fd, whole, at), 0);
+	assert_int_equal(sharing->map(device, made.fd, whole, device, at, &kept), 0);
 	assert_filled(at, 4);
 	assert_int_equal(sharing->unmap(device, at, whole), 0);
 	close(fds[0]);
@@ -130,16 +133,16 @@ TEST(failed_calls_change_nothing)
 
 	if (gpu_is_real())
 		SKIP("a driver's calls do not fail on demand");
-	assert_int_equal(sharing->map(device, made.fd, whole, device, &at), 0);
+	assert_int_equal(sharing->map(device, made.fd, whole, device, NULL, &at), 0);
 	sluice_emulated_fail(SLUICE_EMULATED_UNMAP, 1, -EIO);
 	assert_int_equal(sharing->vacate(device, at, whole), -EIO);
 	assert_filled(at, 5);
 	assert_int_equal(sharing->vacate(device, at, whole), 0);
 	sluice_emulated_fail(SLUICE_EMULATED_SHARE, 1, -ENOMEM);
-	assert_int_equal(sharing->map_at(device, made.fd, whole, at), -ENOMEM);
+	assert_int_equal(sharing->map(device, made.fd, whole, device, at, &kept), -ENOMEM);
 	sluice_emulated_fail(SLUICE_EMULATED_UNMAP, 1, -EIO);
 	assert_int_equal(sharing->abandon(device, at, whole), -EIO);
-	assert_int_equal(sharing->map_at(device, made.fd, whole, at), 0);
+	assert_int_equal(sharing->map(device, made.fd, whole, device, at, &kept), 0);
 	assert_filled(at, 5);
 	assert_int_equal(sharing->unmap(device, at, whole), 0);
 	drop(&made);
@@ -171,7 +174,7 @@ TEST(memory_goes_behind_the_commands_that_use_it)
 
 	if (gpu_is_real())
 		SKIP("what a driver waits for is measured by probe_sharing");
-	assert_int_equal(sharing->map(device, made.fd, whole, device, &vacating.at), 0);
+	assert_int_equal(sharing->map(device, made.fd, whole, device, NULL, &vacating.at), 0);
 	assert_int_equal(sluice_device_alloc(gpu_device(0), whole, &there), 0);
 	assert_int_equal(sluice_stream_new(gpu_device(0), &stream), 0);
 	assert_int_equal(gpu_hold(0, stream, &hold), 0);

@@ -210,27 +210,23 @@ int sl_mapping_map_by_driver(struct sl_mapping *mapping, int fd)
 	/* Not const because the driver's function is not; the device itself does not change. */
 	struct sl_device *for_device =
 		mapping->for_device ? (struct sl_device *)mapping->for_device : device;
+	const struct sluice_addresses *at = mapping->at;
 	void *base;
 	int rc;
 
-	if (mapping->at && (mapping->kind != SLUICE_BLOB_ON_DEVICE || for_device != device))
+	if (at && (mapping->kind != SLUICE_BLOB_ON_DEVICE || for_device != device))
 		return sl_fail(-EINVAL, "the blob is not memory that %s maps", device->name);
 	if (mapping->kind == SLUICE_BLOB_ON_HOST)
 		return mapping_pin(mapping, fd);
 	if (mapping->kind == SLUICE_BLOB_OF_PROCESS)
 		return mapping_borrow(mapping, fd);
-	if (mapping->at) {
-		base = mapping->at->start;
-		if (mapping->at->device != device->index || mapping->at->bytes != mapping->bytes)
-			return sl_fail(-EINVAL,
-			               "the addresses are %zu bytes of device %d, and the blob has "
-			               "%zu of %s",
-			               mapping->at->bytes, mapping->at->device, mapping->bytes,
-			               device->name);
-		rc = device->sharing->map_at(device, fd, mapping->bytes, base);
-	} else {
-		rc = device->sharing->map(device, fd, mapping->bytes, for_device, &base);
-	}
+	if (at && (at->device != device->index || at->bytes != mapping->bytes))
+		return sl_fail(
+			-EINVAL,
+			"the addresses are %zu bytes of device %d, and the blob has %zu of %s",
+			at->bytes, at->device, mapping->bytes, device->name);
+	rc = device->sharing->map(device, fd, mapping->bytes, for_device, at ? at->start : NULL,
+	                          &base);
 	if (rc)
 		return sl_fail(rc, "%s: cannot map a blob on %s: %s", for_device->name,
 		               device->name, sl_error_text(rc));

@@ -207,15 +207,56 @@ static int emulated_check_length(const struct emulated *device, int fd, size_t l
 	return rc || (!fstat(fd, &st) && (uint64_t)st.st_size == length) ? rc : -EBADMSG;
 }
 
+/* Finds the range at an address, so long (0: any) and in `kinds`, that is not being removed. */
+static struct range *find_shared(struct emulated *device, const void *memory, size_t length,
+                                 unsigned kinds) SL_REQUIRES(&device->mutex)
+{
+	struct range *range = sl_emulated_range_at(device, memory);
+
+	if (!range || (range->leaving && range->kind != RANGE_VACANT) ||
+	    range->at.start != (uintptr_t)memory || !(kinds & 1u << range->kind) ||
+	    (length && length != range->at.end - range->at.start))
+		return NULL;
+	return range;
+}
+
+static int fill_vacant(struct emulated *device, int fd, size_t length, const void *at,
+                       struct range **out)
+{
+	char *bytes = mmap(NULL, length, PROT_READ, MAP_SHARED, fd, 0);
+	struct range *range = NULL;
+	int rc;
+
+	if (bytes == MAP_FAILED)
+		return -ENOMEM;
+	rc = sl_emulated_enter(device, SLUICE_EMULATED_SHARE);
+	if (!rc) {
+		rc = sl_emulated_pass(device, "map");
+		range = rc ? NULL : find_shared(device, at, length, 1u << RANGE_VACANT);
+		if (range) {
+			range->bytes = bytes;
+			range->length = length;
+			range->kind = RANGE_MAPPED;
+			range->leaving = false;
+			*out = range;
+		}
+		sl_emulated_leave(device);
+	}
+	if (!range)
+		munmap(bytes, length);
+	return rc || range ? rc : -EINVAL;
+}
+
 static int emulated_map(struct sl_device *base, int fd, size_t length, struct sl_device *by,
-                        void **out)
+                        void *at, void **out)
 {
 	struct emulated *device = sl_emulated_of(base);
 	struct range *range;
 	int rc = by->ops == base->ops ? emulated_check_length(device, fd, length) : -ENOTSUP;
 
 	if (!rc)
-		rc = add_mapping(device, RANGE_MAPPED, fd, length, true, &range);
+		rc = at ? fill_vacant(device, fd, length, at, &range)
+		        : add_mapping(device, RANGE_MAPPED, fd, length, true, &range);
 	if (rc)
 		return rc;
 	rc = by == base ? 0 : add_on_other(sl_emulated_of(by), range);
@@ -228,18 +269,6 @@ static int emulated_map(struct sl_device *base, int fd, size_t length, struct sl
 	}
 	*out = emulated_address(range);
 	return 0;
-}
-
-/* Finds the range at an address, so long (0: any) and in `kinds`, that is not being removed. */
-static struct range *find_shared(struct emulated *device, const void *memory, size_t length,
-                                 unsigned kinds) SL_REQUIRES(&device->mutex)
-{
-	struct range *range = sl_emulated_range_at(device, memory);
-
-	if (!range || range->leaving || range->at.start != (uintptr_t)memory ||
-	    !(kinds & 1u << range->kind) || (length && length != range->at.end - range->at.start))
-		return NULL;
-	return range;
 }
 
 static int drop_mapping(struct emulated *device, const void *memory, size_t length, unsigned kinds)
@@ -290,46 +319,6 @@ static int emulated_vacate(struct sl_device *base, void *memory, size_t length)
 	return rc;
 }
 
-/* Returns the vacant range at an address, so long. */
-static struct range *find_vacant(struct emulated *device, const void *at, size_t length)
-	SL_REQUIRES(&device->mutex)
-{
-	struct range *range = sl_emulated_range_at(device, at);
-
-	return range && range->kind == RANGE_VACANT && range->at.start == (uintptr_t)at &&
-	                       range->at.end - range->at.start == length
-	               ? range
-	               : NULL;
-}
-
-static int emulated_map_at(struct sl_device *base, int fd, size_t length, void *at)
-{
-	struct emulated *device = sl_emulated_of(base);
-	int rc = emulated_check_length(device, fd, length);
-	struct range *range;
-	char *bytes = rc ? MAP_FAILED : mmap(NULL, length, PROT_READ, MAP_SHARED, fd, 0);
-
-	if (bytes == MAP_FAILED)
-		return rc ? rc : -ENOMEM;
-	rc = sl_emulated_enter(device, SLUICE_EMULATED_SHARE);
-	if (!rc) {
-		rc = sl_emulated_pass(device, "map");
-		range = rc ? NULL : find_vacant(device, at, length);
-		if (range) {
-			range->bytes = bytes;
-			range->length = length;
-			range->kind = RANGE_MAPPED;
-			range->leaving = false;
-		} else if (!rc) {
-			rc = -EINVAL;
-		}
-		sl_emulated_leave(device);
-	}
-	if (rc)
-		munmap(bytes, length);
-	return rc;
-}
-
 static int emulated_abandon(struct sl_device *base, void *at, size_t length)
 {
 	struct emulated *device = sl_emulated_of(base);
@@ -338,7 +327,7 @@ static int emulated_abandon(struct sl_device *base, void *at, size_t length)
 
 	if (rc)
 		return rc;
-	range = find_vacant(device, at, length);
+	range = find_shared(device, at, length, 1u << RANGE_VACANT);
 	if (range)
 		sl_intervals_remove(&device->allocations, &range->at);
 	sl_emulated_leave(device);
@@ -485,7 +474,6 @@ const struct sl_device_sharing sl_emulated_sharing = {
 	.map = emulated_map,
 	.unmap = emulated_unmap,
 	.vacate = emulated_vacate,
-	.map_at = emulated_map_at,
 	.abandon = emulated_abandon,
 	.lend = emulated_lend,
 	.borrow = emulated_borrow,
