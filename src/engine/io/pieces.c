@@ -208,6 +208,19 @@ static void piece_fill(struct sl_piece *piece)
 	piece->message = NULL;
 }
 
+/* Returns how many pieces of a staged read a disk has at a time: a virtual disk may end all of them at
+ * once, and the next are handed out then, in slots that are free, while these are copied. */
+static unsigned plan_depth_of_disk_locked(const struct sluice_op *op) SL_REQUIRES(&op->mutex)
+{
+	const struct sl_plan *plan = &op->locked.plan;
+	const struct sl_staged *staged = op->staged;
+	uint64_t ring = (uint64_t)staged->count * staged->shape.slot_bytes;
+
+	if (!plan->piece_bytes || op->bytes <= ring)
+		return plan->limits->depth;
+	return (unsigned)SL_MIN(SL_MAX(ring / 2 / plan->piece_bytes, 1), plan->limits->depth);
+}
+
 /* Returns how many pieces are wanted in flight, and says how the next is cut. */
 static unsigned plan_depth_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
 {
@@ -221,6 +234,8 @@ static unsigned plan_depth_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
 	if (op->kind == SL_READ && backend->ops->passes && !op->device) {
 		plan->gap = backend->ops->passes(backend);
 		plan->joins = plan->passes = plan->gap;
+		if (staged && !plan->gap)
+			return plan_depth_of_disk_locked(op);
 	}
 	if (op->kind != SL_READ || !backend->ops->cut)
 		return plan->limits->depth;
