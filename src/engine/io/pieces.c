@@ -218,7 +218,7 @@ static unsigned plan_depth_of_disk_locked(const struct sluice_op *op) SL_REQUIRE
 
 	if (!plan->piece_bytes || op->bytes <= ring)
 		return plan->limits->depth;
-	return (unsigned)SL_MIN(SL_MAX(ring / 2 / plan->piece_bytes, 1), plan->limits->depth);
+	return (unsigned)SL_MIN(SL_MAX(ring / 2 / plan->piece_bytes, 2), plan->limits->depth);
 }
 
 /* Returns how many pieces are wanted in flight, and says how the next is cut. */
