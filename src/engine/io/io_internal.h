@@ -37,6 +37,7 @@ struct sluice_file {
 		bool preparing;
 	} locked SL_GUARDED_BY(&mutex);
 	struct sl_task prepare;
+	int64_t reserved; /* of that task: the length, with what it has reserved */
 };
 
 /* Returns the bytes of a piece of the file. */
@@ -332,6 +333,9 @@ void sl_op_fail(struct sluice_op *op, int error, char *message);
 void sl_prepare(struct sluice_op *op, void (*prepared)(struct sluice_op *, int64_t size));
 /* Returns true if the operation was waiting for that. */
 bool sl_prepare_withdraw(struct sluice_op *op);
+/* Returns the end of the writes that wait to be prepared, of which the first begins at `end` and
+ * each where the one before ends. */
+uint64_t sl_prepare_reach(struct sluice_file *file, uint64_t end);
 /* Says, before its start, whether threads that wait help in a read, and what is expected of this
  * thread; and that its submission is over, after which it may be gone. */
 void sl_help_expect(struct sluice_op *op, uint64_t bytes);

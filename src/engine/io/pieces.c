@@ -208,6 +208,19 @@ static void piece_fill(struct sl_piece *piece)
 	piece->message = NULL;
 }
 
+/* Returns how many pieces of a staged read a disk has at a time. A virtual disk may end all of them
+ * at once: the next are handed out then, in slots that are free, while these are copied. */
+static unsigned plan_depth_of_disk_locked(const struct sluice_op *op) SL_REQUIRES(&op->mutex)
+{
+	const struct sl_plan *plan = &op->locked.plan;
+	const struct sl_staged *staged = op->staged;
+	uint64_t ring = (uint64_t)staged->count * staged->shape.slot_bytes;
+
+	if (!plan->piece_bytes || op->bytes <= ring)
+		return plan->limits->depth;
+	return (unsigned)SL_MIN(SL_MAX(ring / 2 / plan->piece_bytes, 2), plan->limits->depth);
+}
+
 /* Returns how many pieces are wanted in flight, and says how the next is cut. */
 static unsigned plan_depth_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
 {
@@ -221,6 +234,8 @@ static unsigned plan_depth_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
 	if (op->kind == SL_READ && backend->ops->passes && !op->device) {
 		plan->gap = backend->ops->passes(backend);
 		plan->joins = plan->passes = plan->gap;
+		if (staged && !plan->gap)
+			return plan_depth_of_disk_locked(op);
 	}
 	if (op->kind != SL_READ || !backend->ops->cut)
 		return plan->limits->depth;
@@ -511,15 +526,32 @@ static void op_plan(struct sluice_op *op, int64_t size)
 	sl_mutex_unlock(&op->mutex);
 }
 
+/* Sets the length for this write and those behind it that wait: the kernel first waits for all
+ * direct writes of the file that it has. */
+static int op_reserve(struct sluice_op *op)
+{
+	const struct sluice_extent *extent = op->extents;
+	struct sluice_file *file = op->file;
+	struct sl_backend *backend = file->backend;
+	uint64_t end = extent->offset + extent->length, reach = sl_prepare_reach(file, end);
+	int rc = backend->ops->reserve(backend, extent->offset, reach - extent->offset);
+
+	/* There may be room for this one. */
+	if (rc && reach > end)
+		rc = backend->ops->reserve(backend, extent->offset, (reach = end) - extent->offset);
+	if (!rc)
+		file->reserved = (int64_t)reach;
+	return rc;
+}
+
 /* The size is known. Reserves space for a write that extends the file: then it may wait. */
 static void op_prepared(struct sluice_op *op, int64_t size)
 {
-	struct sl_backend *backend = op->file->backend;
 	int rc = 0;
 
 	op_plan(op, size);
 	if (op_wants_reserve(op, size) && !sl_op_is_stopped(op))
-		rc = backend->ops->reserve(backend, op->extents[0].offset, op->extents[0].length);
+		rc = op_reserve(op);
 	if (rc)
 		op_fail_call(op, rc, "reserve space for");
 	op_proceed(op);

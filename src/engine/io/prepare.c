@@ -35,6 +35,29 @@ static bool prepare_take_batch(struct sluice_file *file)
 	return some;
 }
 
+/* Returns the end of the operations in a list that write on from `end`, each where the one before
+ * ends. */
+static uint64_t prepare_follow_locked(const struct sl_list *list, uint64_t end)
+{
+	sl_list_each (link, list) {
+		const struct sluice_op *op = SL_CONTAINER(link, struct sluice_op, order.link);
+
+		if (op->kind != SL_WRITE || op->count != 1 || op->extents[0].offset != end)
+			break;
+		end += op->extents[0].length;
+	}
+	return end;
+}
+
+uint64_t sl_prepare_reach(struct sluice_file *file, uint64_t end)
+{
+	sl_mutex_lock(&file->mutex);
+	end = prepare_follow_locked(&file->locked.batch, end);
+	end = prepare_follow_locked(&file->locked.unprepared, end);
+	sl_mutex_unlock(&file->mutex);
+	return end;
+}
+
 static void prepare_run(struct sl_task *task)
 {
 	struct sluice_file *file = SL_CONTAINER(task, struct sluice_file, prepare);
@@ -43,8 +66,9 @@ static void prepare_run(struct sl_task *task)
 	while (prepare_take_batch(file)) {
 		int64_t size = file->backend->ops->size(file->backend);
 
+		file->reserved = size;
 		while ((op = prepare_take(file)))
-			op->prepared(op, size);
+			op->prepared(op, size < 0 ? size : file->reserved);
 	}
 	sl_file_release(file);
 }

@@ -225,7 +225,7 @@ static void uring_serve(struct uring_reactor *reactor)
 		if (reactor->in_flight) {
 			uring_enter(reactor, false);
 			if (sl_spin_until(&reactor->spin, uring_has_work, reactor)) {
-				uring_enter(reactor, false);
+				/* The next call submits what their end brings, too. */
 				uring_finish_pieces(reactor);
 				continue;
 			}

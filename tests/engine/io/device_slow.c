@@ -165,6 +165,48 @@ LOCAL_TEST(a_slow_piece_holds_up_no_other_slot, NO_GATE)
 	device_free(memory);
 }
 
+/* Pieces of a disk that ends all of them at once are followed by others before these are copied. */
+LOCAL_TEST(a_long_read_of_a_disk_leaves_half_of_its_slots_for_the_next_pieces, NO_GATE)
+{
+	size_t part = 64 * KIB, n = 32 * part, slots = 8;
+	struct sluice_config c = row_config();
+	const char *path = scratch(f, "cold");
+	void *memory = device_new(0, n);
+	sluice_stream stream = stream_new(0);
+	sluice_file *file;
+	sluice_op *op;
+	int i;
+
+	if (!scratch_takes_direct(f))
+		SKIP("a file system in memory has no cold reads");
+	c.backend = "posix";
+	config_tune(&c, "slots", slots);
+	config_tune(&c, "slot_bytes", part);
+	config_tune(&c, "piece_bytes", part);
+	c.staging_bytes = 2 * MIB;
+	config_tune(&c, "bounce_bytes", 0);
+	fixture_config(f, &c);
+	file_make(path, n, 1);
+	make_room(f);
+	for (i = 0; i < 2; i++) {
+		file_set_residency(path, COLD);
+		file = open_read(f->ctx, path);
+		gate_close(NULL);
+		op = i ? start_read_on(file, memory, n, 0, stream) : start_read(file, memory, n, 0);
+		assert_true(gate_holds(slots / 2));
+		sleep_ms(20);
+		assert_int_equal(gate_count(), slots / 2);
+		gate_open();
+		assert_moves(op, n);
+		stream_pass(0, stream);
+		assert_device(memory, n, 0, 1);
+		assert_ok(sluice_close(file));
+	}
+	gate_reset();
+	stream_free(stream);
+	device_free(memory);
+}
+
 struct submission {
 	pthread_t thread;
 	sluice_file *file;

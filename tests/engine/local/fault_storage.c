@@ -120,6 +120,36 @@ FAULT_TEST(a_full_file_system_fails_the_write)
 	on_small_file_systems(f, check_full);
 }
 
+/* Their length is set together while they wait. */
+static void check_several(struct fixture *f, const struct small *fs, const char *at)
+{
+	struct buffer b = buffer_new(fs->capacity / 16 * 5 / 4096 * 4096, 0);
+	sluice_op *ops[4];
+	char path[600];
+	sluice_file *file;
+
+	snprintf(path, sizeof(path), "%s/several", at);
+	pattern_fill(b.data, b.length, 0, 1);
+	file = open_both(f->ctx, path);
+	for (size_t i = 0; i < COUNT_OF(ops); i++)
+		ops[i] = start_write(file, b.data, b.length, i * b.length);
+	assert_moves(ops[0], b.length);
+	assert_moves(ops[1], b.length);
+	finish(ops[2]);
+	assert_int_equal(finish(ops[3]), -ENOSPC);
+	memset(b.data, 0, b.length);
+	assert_read(file, b.data, b.length, b.length);
+	assert_pattern(b.data, b.length, 0, 1);
+	sluice_close(file);
+	unlink(path);
+	buffer_free(&b);
+}
+
+FAULT_TEST(of_writes_that_do_not_fit_together_the_first_do)
+{
+	on_small_file_systems(f, check_several);
+}
+
 static void check_replacing(struct fixture *f, const struct small *fs, const char *at)
 {
 	struct buffer b = buffer_new(fs->capacity + MIB, 0);
