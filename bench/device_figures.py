@@ -136,22 +136,27 @@ def one_at_a_time(b):
         asks[name] = ("alone", more)
         asks[f"{name} stream"] = ("alone", more | {"stream": 1})
         asks[f"{name} peer"] = ("small_alone", more)
+        asks[f"{name} waits"] = ("small_alone", more | {"kind": "waits"})
     b.source.warm()
     found = ask_in_turn(b, asks)
     for name, (_, time, cpu) in ALONE.items():
-        for suffix, title in (("", "read"), (" stream", "read in stream order"), (" peer", "pread and cuMemcpyHtoD")):
+        for suffix, title in (("", "read"), (" stream", "read in stream order"), (" peer", "pread and cuMemcpyHtoD"),
+                              (" waits", "pread, cuMemcpyHtoD and a wait for its stream")):
             for key, what in (("us", "time"), ("cpu_us", "processor time")):
                 figures.append(figure(
                     b, found, name + suffix, f"alone-{name}{suffix.replace(' ', '-')}-{key.replace('_', '-')}".lower(),
                     f"{title} of {name}, one at a time: {what}", lambda f, key=key: f[key]))
-        if f"{name} peer" in b.failures or name in b.failures:
+        if {name, f"{name} peer", f"{name} waits"} & set(b.failures):
             continue
-        for key, what, most in (("us", "time", time), ("cpu_us", "processor time", cpu)):
+        for key, what, most, peer in (("us", "time", time, "peer"), ("cpu_us", "processor time", cpu, "peer"),
+                                      ("us", "time", None, "waits")):
+            key_of = f"alone-{name.lower()}-{key.replace('_', '-')}-ratio"
             figures.append(report.Figure(
-                f"alone-{name.lower()}-{key.replace('_', '-')}-ratio", f"read of {name}, one at a time: {what}", "% of the peer",
-                b.aim(most and 100 * most), "Each read is awaited before the next; the peer is pread and cuMemcpyHtoD by one thread, "
-                "which may return before the bytes are there. Processor time is that of the process.",
-                [100 * ours[key] / max(peer[key], 0.001) for ours, peer in zip(found[name], found[f"{name} peer"])]))
+                key_of if peer == "peer" else f"{key_of}-waits", f"read of {name}, one at a time: {what}",
+                "% of the peer" + ("" if peer == "peer" else " that waits"), b.aim(most and 100 * most),
+                "Each read is awaited before the next; the peer is pread and cuMemcpyHtoD by one thread, which may return "
+                "before the bytes are there; the peer that waits awaits them. Processor time is that of the process.",
+                [100 * ours[key] / max(other[key], 0.001) for ours, other in zip(found[name], found[f"{name} {peer}"])]))
     return figures
 
 

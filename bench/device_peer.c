@@ -307,7 +307,7 @@ void job_small_latency(const struct job *job)
 	printf("{\"end\": {\"p50\": %.3f, \"p99\": %.3f, \"max\": %.3f}}\n", s.p50, s.p99, s.most);
 }
 
-/* The same, with its processor time. */
+/* The same, with its processor time. kind=waits: until the bytes are there, which cuMemcpyHtoD does not await. */
 void job_small_alone(const struct job *job)
 {
 	char *buffer = malloc(job->bytes);
@@ -325,6 +325,8 @@ void job_small_alone(const struct job *job)
 		if (pread(fd, buffer, job->bytes, (off_t)offset) != (ssize_t)job->bytes)
 			fail("'%s' is too short", job->path);
 		MUST(cuMemcpyHtoD_v2(place(offset), buffer, job->bytes));
+		if (job->kind)
+			MUST(cuStreamSynchronize(NULL));
 	}
 	clock_stop(&clock);
 	close(fd);

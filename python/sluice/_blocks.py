@@ -21,9 +21,10 @@ def divided(names: Sequence[str], entries: Mapping[str, Any]) -> Iterator[tuple[
     some: list[str] = []
     size = 0
     for name in names:
-        if not 0 < entries[name][5] < SMALL:
+        length = entries[name][5]
+        if not 0 < length < SMALL:
             continue
-        length = -(-entries[name][5] // ALIGNED) * ALIGNED
+        length = -(-length // ALIGNED) * ALIGNED
         if size + length > BLOCK:
             yield some, size
             some, size = [], 0
@@ -33,11 +34,16 @@ def divided(names: Sequence[str], entries: Mapping[str, Any]) -> Iterator[tuple[
         yield some, size
 
 
-def tensors(library: Any, names: Sequence[str], size: int, entries: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
-    """Return new tensors of torch by name, and the block that they lie in, which goes with the last of them."""
+def tensors(
+    library: Any, names: Sequence[str], size: int, entries: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, tuple[int, int]], Any]:
+    """Return new tensors of torch by name, their addresses and bytes, and the block that they lie in, which goes with
+    the last of them."""
     block = library.block(size)
+    base, _ = library.place(block)
     dlpack = library.torch.utils.dlpack
     parts: list[tuple[int, int, int, Sequence[int]]] = []
+    places: dict[str, tuple[int, int]] = {}
     views, place = [], 0
     for name in names:
         _, kind, shape, _, _, length = entries[name]
@@ -48,9 +54,10 @@ def tensors(library: Any, names: Sequence[str], size: int, entries: Mapping[str,
                 raise ValueError(f"{name!r}: {error}") from None
             kind, shape = "U8", (length,)
         parts.append((place, *_CODES[kind], shape))
+        places[name] = base + place, length
         place += -(-length // ALIGNED) * ALIGNED
     capsules = _core.divide_dlpack(dlpack.to_dlpack(block), parts)
     found = dict(zip(names, map(dlpack.from_dlpack, capsules), strict=True))
     for name, dtype, shape in views:
         found[name] = found[name].view(dtype).view(shape)
-    return found, block
+    return found, places, block

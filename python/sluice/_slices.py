@@ -52,6 +52,10 @@ class Ranks:
         unknown = [repr(pattern) for match, _, pattern in self._patterns if not any(map(match, opened.entries))]
         if unknown:
             warnings.warn(f"slices: no tensor is named {', '.join(unknown[:5])}", stacklevel=3)
+        if not self._patterns and len(self.given) == 1:
+            view = copy.copy(opened)
+            view.entries = {name: opened.entries[name] for name in names}
+            return [view]
         dimensions = {name: self._dimension(name) for name in names}
         return [self._view(opened, rank, dimensions) for rank in self.given]
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # Bytes that are on their way while memory for the next ones is allocated: at first, and later.
 _FIRST_BATCH, _BATCH = 64 << 20, 1 << 30
 _ATTEMPTS = 3  # to load what an index names
+_Places = Mapping[str, tuple[int, int]]  # addresses and bytes of tensors by name
 
 
 @contextlib.contextmanager
@@ -49,35 +50,37 @@ def _finish(loads: list[_core.Load], on_stream: bool) -> None:
 
 def _allocate(
     files: _tensor_files.Files, names: list[str], library: _libraries.Library, blocks: bool
-) -> Iterator[tuple[dict[str, Any], list[Any]]]:
-    """Batches of tensors by name, each with the tensors that have its memory."""
+) -> Iterator[tuple[dict[str, Any], _Places, list[Any]]]:
+    """Batches of tensors by name, each with their places and the tensors that have its memory."""
     entries = files.entries
-    for some in _batches(names, {name: -(-entries[name][5] // 512) * 512 for name in names}):
+    for some in _batches(names, entries):
         divided = list(_blocks.divided(some, entries)) if blocks and isinstance(library, _libraries.Torch) else []
         small = {name for block, _ in divided for name in block}
         alone = [name for name in some if name not in small]
         sizes = [entries[name][5] for name in alone] + [size for _, size in divided]
         library.reserve(size for size in sizes if size > _blocks.SMALL)
-        batch, owners = dict.fromkeys(some), []
+        batch, places, owners = dict.fromkeys(some), {}, []
         for block, size in divided:
-            found, owner = _blocks.tensors(library, block, size, entries)
+            found, at, owner = _blocks.tensors(library, block, size, entries)
             batch.update(found)
+            places.update(at)
             owners.append(owner)
         for name in alone:
             try:
                 batch[name] = library.empty(*entries[name][1:3])
             except ValueError as error:
                 raise ValueError(f"{name!r}: {error}") from None
+            places[name] = library.place(batch[name])
             owners.append(batch[name])
-        yield batch, owners
+        yield batch, places, owners
 
 
-def _batches(names: list[str], sizes: Mapping[str, int]) -> Iterator[list[str]]:
+def _batches(names: list[str], entries: Mapping[str, Any]) -> Iterator[list[str]]:
     batch: list[str] = []
     taken, limit = 0, _FIRST_BATCH
     for name in names:
         batch.append(name)
-        taken += sizes[name]
+        taken += -(-entries[name][5] // 512) * 512
         if taken >= limit:
             yield batch
             batch, taken, limit = [], 0, min(2 * limit, _BATCH)
@@ -179,20 +182,22 @@ def _load(
         needs[where] = needs.get(where, 0) + sum(entry[5] for entry in files.entries.values())
         library.check_room(needs[where])
     tensors: list[dict[str, Any]] = [{} for _ in parts]
+    places: list[dict[str, tuple[int, int]]] = [{} for _ in parts]
     kept: list[Any] = []
     loads: list[_core.Load] = []
     batches = (_allocate(files, list(files.entries), library, blocks) for files, library in parts)
     for some in itertools.zip_longest(*batches):
-        for (files, library), made, given in zip(parts, tensors, some, strict=True):
-            batch, owners = given or ({}, [])
+        for (files, library), made, all_at, given in zip(parts, tensors, places, some, strict=True):
+            batch, at, owners = given or ({}, {}, [])
             made.update(batch)
+            all_at.update(at)
             kept += owners
-            alone = {name: tensor for name, tensor in batch.items() if name not in files.together}
+            alone = {name: place for name, place in at.items() if name not in files.together} if files.together else at
             if digests is None and alone:
                 loads.append(_start([(files, library, alone)], owners, stream))
     rest = [
-        (files, library, {name: made[name] for name in (files.together if digests is None else made)})
-        for (files, library), made in zip(parts, tensors, strict=True)
+        (files, library, {name: at[name] for name in (files.together if digests is None else at)})
+        for (files, library), at in zip(parts, places, strict=True)
     ]
     if digests is not None or any(batch for *_, batch in rest):
         loads.append(_start(rest, kept, stream, digests))
@@ -218,16 +223,16 @@ def load_array(file: Path, device: Any = "cpu", **options: Any) -> Any:
 
 
 def _start(
-    parts: Sequence[tuple[_tensor_files.Files, _libraries.Library, Mapping[str, Any]]],
+    parts: Sequence[tuple[_tensor_files.Files, _libraries.Library, _Places]],
     owners: list[Any],
     stream: Any,
     digests: Any = None,
 ) -> _core.Load:
     """Start to read batches; the owners have their memory, which they keep until it is read."""
     wants = [
-        (files.entries[name][0], files.ranges.get(name), library.place(tensor))
-        for files, library, batch in parts
-        for name, tensor in batch.items()
+        (files.entries[name][0], files.ranges.get(name), place)
+        for files, _, places in parts
+        for name, place in places.items()
     ]
     files, library, _ = parts[0]
     return _core.Load(files.core, wants, owners, library.stream(owners, stream), digests)

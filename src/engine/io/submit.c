@@ -336,8 +336,11 @@ static int op_find_route(struct sluice_op *op, const struct sluice_request *r,
 	struct sl_device *memory = NULL;
 	int rc = route_find_memory(r, looked, &memory);
 
-	if (!rc && (memory || sl_wants_stream(r)))
+	if (!rc && (memory || sl_wants_stream(r)) &&
+	    !atomic_load_explicit(&op->ctx->devices.checked, memory_order_relaxed)) {
 		rc = sl_device_check_process();
+		atomic_store_explicit(&op->ctx->devices.checked, !rc, memory_order_relaxed);
+	}
 	if (!rc && memory)
 		rc = op_take_rows(op);
 	if (rc)

@@ -58,15 +58,13 @@
 
 static struct sl_staged *staged_allocate(unsigned slots)
 {
-	struct sl_staged *staged = calloc(1, sizeof(*staged) + slots * sizeof(staged->uses[0]));
+	struct sl_staged *staged;
 
+	staged = calloc(1, sizeof(*staged) +
+	                           slots * (sizeof(staged->uses[0]) + sizeof(staged->slots[0])));
 	if (!staged)
 		return NULL;
-	staged->slots = calloc(slots, sizeof(*staged->slots));
-	if (!staged->slots) {
-		free(staged);
-		return NULL;
-	}
+	staged->slots = (struct sl_slot *)&staged->uses[slots];
 	staged->count = slots;
 	for (unsigned i = 0; i < slots; i++) {
 		staged->uses[i].staged = staged;
@@ -221,7 +219,6 @@ void sl_staged_free(struct sl_staged *staged)
 	/* Memory that a lost device may still write is not freed. */
 	if (!staged->slots[0].lost)
 		free(staged->transfers);
-	free(staged->slots);
 	free(staged->fan_chunks);
 	free(staged->shape.bricks);
 	free(staged);
