@@ -59,6 +59,7 @@ def last(file, name):
 
 
 if __name__ == "__main__":
+    len(sys.argv) == 3 or sys.exit(__doc__)
     seen = 0
     while True:
         count, mean = read(sys.argv[1], lambda file: last(file, sys.argv[2]))

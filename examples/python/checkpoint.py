@@ -37,6 +37,7 @@ def step_once(state, random):
 
 
 def main():
+    sys.argv[1:] or sys.exit(__doc__)
     folder, steps = sys.argv[1], int(sys.argv[2]) if sys.argv[2:] else 300
     state, begin, random = restore(folder)
     print(f"begins at step {begin}", file=sys.stderr)

@@ -293,7 +293,7 @@ static int parse_digests(Load *self, PyObject *list, struct sluice_digest **out)
 
 	if (list == Py_None || count < 0)
 		return (int)count;
-	if (!count || sluice_tensors_file(tensors, count - 1, &file) ||
+	if ((count && sluice_tensors_file(tensors, count - 1, &file)) ||
 	    !sluice_tensors_file(tensors, count, &file)) {
 		PyErr_Format(PyExc_ValueError, "%zd digests are not one for each file", count);
 		return -1;

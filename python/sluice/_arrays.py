@@ -262,7 +262,7 @@ class Array:
         if out.dtype != self.dtype or out.shape != shape:
             raise ValueError(f"{self!r}: the selection is {self.dtype} {list(shape)}, and the array {out.dtype} "
                              f"{list(out.shape)}")
-        return out[tuple(_ALL if keep else None for keep in kept)]
+        return out[(*(_ALL if keep else None for keep in kept), ...)]
 
     def _tensor(self, library: Any, shape: Sequence[int], pinned: bool = False) -> Any:
         """Make a tensor for elements. pinned: on the host, if there is a GPU."""

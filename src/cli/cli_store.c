@@ -235,7 +235,7 @@ static const struct cli_words words = {
 	.of = commands,
 	.count = sizeof(commands) / sizeof(*commands),
 	.bytes = sizeof(*commands),
-	.width = 11,
+	.width = 13,
 };
 
 int cli_store(int argc, char **argv)

@@ -157,10 +157,12 @@ static bool check_line(sluice_context *ctx, const struct verify_options *o, char
 {
 	char text[DIGEST_TEXT], *hex, *uri = split_line(line, &hex);
 
-	if (!uri)
+	if (!uri) {
+		CLI_OWNED char *shown = cli_visible(line);
 		return cli_fail(-EINVAL,
 		                "'%s': '%s' is neither 'HEX  NAME' nor 'SHA256 (NAME) = HEX'",
-		                o->sums, line);
+		                o->sums, shown);
+	}
 	int kind = strlen(hex) == 64 ? SLUICE_SHA256 : SLUICE_XXH3_128;
 	bool failed = file_digest(ctx, o, uri, kind, moved, text) || strcasecmp(text, hex);
 	CLI_OWNED char *name = cli_uri_name(uri);

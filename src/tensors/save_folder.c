@@ -254,8 +254,8 @@ int sl_save_folder_open(struct sl_save_folder *folder, bool durable)
 bool sl_save_folder_in_index(const struct sl_save_folder *folder)
 {
 	struct sl_tensor_index index = {0};
-	bool found =
-		folder_read_index(folder, &index) || index_has(&index, folder->plan->files[0].name);
+	bool found = !folder->plan->file_count || folder_read_index(folder, &index) ||
+	             index_has(&index, folder->plan->files[0].name);
 
 	sl_tensor_index_clear(&index);
 	return found;

@@ -182,7 +182,7 @@ static int plan_divide(struct sl_save_plan *plan, uint64_t most)
 		file->data += tensor->bytes;
 		file->count++;
 	}
-	if (!plan->file_count)
+	if (!plan->file_count && !plan->folder)
 		plan->file_count = 1;
 	return plan->file_count <= FILES_MOST
 	               ? 0

@@ -79,8 +79,10 @@ sums_of_cp_are_checked() {
 	status 0 "$sluice" verify --check sums
 	[ "$(grep -c ': OK$' out)" = 3 ] || fail "$(cat out)"
 	md5sum --tag from > sums
+	printf 'not \e[31m red\n' >> sums
 	status 1 "$sluice" verify --check sums
 	says "is neither 'HEX  NAME' nor 'SHA256 (NAME) = HEX'"
+	grep -q "'not .*\[31m red'" err && ! grep -q $'\e' err || fail "$(cat err)"
 }
 
 names_are_escaped_where_lines_are_printed_and_read() {

@@ -79,6 +79,8 @@ def test_a_dataset_is_read_as_h5py_reads_it(made, name, monkeypatch):
     with opened(path, name) as found:
         assert found.shape == wanted.shape and found.nbytes == wanted.nbytes and found.size == wanted.size
         assert same(found, wanted)
+        out = numpy.zeros(wanted.shape, found.dtype)
+        assert found.read_into(out) == wanted.nbytes and same(out, wanted)
         chance = random.Random(name)
         for _ in range(100 if os.environ.get("STRESS") else 5):
             monkeypatch.setattr(_arrays, "_BLOCK", chance.choice([64, 4096, 16 << 20]))

@@ -45,6 +45,9 @@ def test_a_file_and_a_folder(tmp_path):
     sluice.save({}, tmp_path / "none.safetensors", metadata={"step": "7"}).wait()
     with sluice.safe_open(tmp_path / "none.safetensors", "np") as f:
         assert f.metadata() == {"step": "7"} and not f.keys()
+    sluice.save({}, tmp_path / "empty", digests=tmp_path / "sums").wait()
+    assert os.listdir(tmp_path / "empty") == [INDEX]
+    assert sluice.load(tmp_path / "empty" / INDEX, verify=tmp_path / "sums") == {}
     for size in 1000, "4 KiB", "2 GiB":
         sluice.save(STATE, tmp_path / "folder", shard_bytes=size, durable=False).wait()
         same(tmp_path / "folder" / INDEX)
