@@ -75,7 +75,7 @@ def _snapshot(tensors: Mapping[str, Any], torch: Any) -> dict[str, Any]:
     sizes, groups = dict[Any, int](), dict[Any, tuple[list[Any], list[Any]]]()
     for value in tensors.values():
         plain = torch is None or not isinstance(value, torch.Tensor)
-        key = id(value) if plain else (value.data_ptr(), value.dtype, value.device, value.shape, value.stride(),
+        key: Any = id(value) if plain else (value.data_ptr(), value.dtype, value.device, value.shape, value.stride(),
                                        value.is_conj(), value.is_neg())
         where.append(index.setdefault(key, len(values)))
         if where[-1] == len(values):
@@ -85,7 +85,8 @@ def _snapshot(tensors: Mapping[str, Any], torch: Any) -> dict[str, Any]:
     for device, size in sizes.items():
         _libraries.Torch(device).check_room(size)
     copies = list(values)
-    for at, (key, value) in enumerate(zip(index, values)):
+    for at, key in enumerate(index):
+        value = values[at]
         if not isinstance(key, tuple):
             if not isinstance(value, bytes):
                 copies[at] = value.copy() if hasattr(value, "copy") else importlib.import_module("numpy").array(value)
@@ -99,7 +100,7 @@ def _snapshot(tensors: Mapping[str, Any], torch: Any) -> dict[str, Any]:
     for group in groups.values():
         with torch.no_grad():
             torch._foreach_copy_(*group)  # few kernels for many tensors
-    return dict(zip(tensors, [copies[at] for at in where]))
+    return {name: copies[where[i]] for i, name in enumerate(tensors)}
 
 
 def _joined(streams: Mapping[str, int], torch: Any) -> Any:
