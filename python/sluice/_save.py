@@ -76,7 +76,7 @@ def _snapshot(tensors: Mapping[str, Any], torch: Any) -> dict[str, Any]:
     for value in tensors.values():
         plain = torch is None or not isinstance(value, torch.Tensor)
         key: Any = id(value) if plain else (value.data_ptr(), value.dtype, value.device, value.shape, value.stride(),
-                                       value.is_conj(), value.is_neg())
+                                            value.is_conj(), value.is_neg())
         where.append(index.setdefault(key, len(values)))
         if where[-1] == len(values):
             values.append(value)
