@@ -567,10 +567,18 @@ void sl_op_withdraw(struct sluice_op *op)
 		op->staged->route->cancel(op);
 }
 
+/* Returns true if the operation is a single piece for sure, which finds the end of the file itself:
+ * it reads absent bytes of a page. */
+static bool op_is_of_a_page(const struct sluice_op *op)
+{
+	return op->missed && !op->staged &&
+	       op->extents->offset % sl_page_size() + op->extents->length <= sl_page_size();
+}
+
 void sl_op_start(struct sluice_op *op)
 {
 	struct sl_backend *backend = op->file->backend;
-	bool needs_size = op->kind == SL_READ || op_may_reserve(op);
+	bool needs_size = (op->kind == SL_READ && !op_is_of_a_page(op)) || op_may_reserve(op);
 	int64_t size = -1;
 
 	if (op_read_now(op))
