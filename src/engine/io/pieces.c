@@ -213,10 +213,9 @@ static void piece_fill(struct sl_piece *piece)
 static unsigned plan_depth_of_disk_locked(const struct sluice_op *op) SL_REQUIRES(&op->mutex)
 {
 	const struct sl_plan *plan = &op->locked.plan;
-	const struct sl_staged *staged = op->staged;
-	uint64_t ring = (uint64_t)staged->count * staged->shape.slot_bytes;
+	uint64_t ring = (uint64_t)op->staged->count * op->staged->shape.slot_bytes;
 
-	if (!plan->piece_bytes || op->bytes <= ring)
+	if (op->bytes <= ring)
 		return plan->limits->depth;
 	return (unsigned)SL_MIN(SL_MAX(ring / 2 / plan->piece_bytes, 2), plan->limits->depth);
 }
@@ -567,18 +566,10 @@ void sl_op_withdraw(struct sluice_op *op)
 		op->staged->route->cancel(op);
 }
 
-/* Returns true if the operation is a single piece for sure, which finds the end of the file itself:
- * it reads absent bytes of a page. */
-static bool op_is_of_a_page(const struct sluice_op *op)
-{
-	return op->missed && !op->staged &&
-	       op->extents->offset % sl_page_size() + op->extents->length <= sl_page_size();
-}
-
 void sl_op_start(struct sluice_op *op)
 {
 	struct sl_backend *backend = op->file->backend;
-	bool needs_size = (op->kind == SL_READ && !op_is_of_a_page(op)) || op_may_reserve(op);
+	bool needs_size = op->kind == SL_READ || op_may_reserve(op);
 	int64_t size = -1;
 
 	if (op_read_now(op))

@@ -134,6 +134,7 @@ static void uring_start_pieces(struct uring_reactor *reactor)
 		reactor->briefs += piece->length <= SHORT_MOST;
 		uring_add_request(reactor, piece);
 	}
+	sl_signals_send();
 }
 
 static void uring_land(struct uring_reactor *reactor, struct sl_piece *piece)
@@ -188,32 +189,27 @@ static void uring_finish_pieces(struct uring_reactor *reactor)
 	/* After reaping: the engine may push the next pieces to the queue of this thread. */
 	while ((link = sl_list_take(&done)))
 		sl_local_done(SL_CONTAINER(link, struct sl_piece, link));
-	/* A thread that waits for several is woken once. */
+	/* A thread that waits for any is woken once. */
 	sl_signals_send();
-}
-
-/* Submits, and waits for several completions for a moment. */
-static int uring_gather(struct uring_reactor *reactor)
-{
-	struct __kernel_timespec moment = {.tv_nsec = GATHER_NS};
-	struct io_uring_cqe *first;
-	int rc = io_uring_submit_and_wait_timeout(
-		&reactor->ring, &first, SL_MIN(reactor->briefs / 4, GATHER_MOST), &moment, NULL);
-
-	return rc == -ETIME ? 0 : rc;
 }
 
 static void uring_enter(struct uring_reactor *reactor, bool sleep)
 {
 	struct timespec moment = {0, 1000000};
+	struct __kernel_timespec gather = {0, GATHER_NS};
+	unsigned several = SL_MIN(reactor->briefs / 4, GATHER_MOST);
+	struct io_uring_cqe *first;
 	int rc;
 
 	if (reactor->refused)
 		return;
-	rc = reactor->deep ? uring_gather(reactor)
-	     : sleep       ? io_uring_submit_and_wait(&reactor->ring, 1)
-	                   : io_uring_submit_and_get_events(&reactor->ring);
-	if (rc >= 0 || rc == -EINTR || io_uring_cq_ready(&reactor->ring)) {
+	if (reactor->deep)
+		rc = io_uring_submit_and_wait_timeout(&reactor->ring, &first, several, &gather,
+		                                      NULL);
+	else
+		rc = sleep ? io_uring_submit_and_wait(&reactor->ring, 1)
+		           : io_uring_submit_and_get_events(&reactor->ring);
+	if (rc >= 0 || rc == -EINTR || rc == -ETIME || io_uring_cq_ready(&reactor->ring)) {
 		reactor->stuck = 0;
 		return;
 	}
