@@ -172,8 +172,6 @@ void sl_bounce_cancel(struct sl_backend *backend, struct sl_list *out);
 void sl_uring_submit(struct sl_piece *piece);
 /* Gives a piece that has its permit to the reactors. */
 void sl_uring_start_piece(struct sl_piece *piece);
-/* Returns whether a reactor has many short requests, so that one more need not begin at once. */
-bool sl_uring_is_deep(const struct sl_uring *uring);
 
 /* ------------------------------------------------------------------------------------ cufile.c */
 

@@ -44,7 +44,7 @@ struct uring_reactor {
 	struct sl_list flying; /* pieces in the ring or in the kernel */
 	unsigned in_flight;    /* their number, */
 	unsigned briefs;       /* and that of the short ones */
-	bool deep;             /* this reactor counts in uring->deep, */
+	bool deep;             /* this reactor counts in core->deep, */
 	bool idle;             /* but the last such wait has brought nothing */
 	struct sl_list own;    /* pieces that this thread has submitted itself, without a wake */
 	struct sl_spin spin;
@@ -59,7 +59,6 @@ struct sl_uring {
 	struct sl_core *core;
 	struct sl_queue queue;
 	unsigned depth;
-	_Atomic unsigned deep; /* reactors that look at the queue within GATHER_NS */
 	unsigned count;
 	struct uring_reactor reactors[];
 };
@@ -241,13 +240,8 @@ static void uring_set_deep(struct uring_reactor *reactor)
 	            reactor->ring.features & IORING_FEAT_EXT_ARG;
 
 	if (deep != reactor->deep)
-		atomic_fetch_add(&reactor->uring->deep, deep ? 1u : -1u);
+		atomic_fetch_add(&reactor->uring->core->deep, deep ? 1u : -1u);
 	reactor->deep = deep;
-}
-
-bool sl_uring_is_deep(const struct sl_uring *uring)
-{
-	return uring && atomic_load_explicit(&uring->deep, memory_order_relaxed);
 }
 
 static void uring_serve(struct uring_reactor *reactor)
@@ -518,12 +512,11 @@ void sl_uring_start_piece(struct sl_piece *piece)
 		               &piece->link);
 		return;
 	}
-	if (piece->urgent || !atomic_load(&core->uring->deep)) {
+	if (piece->urgent || !atomic_load(&core->deep)) {
 		sl_queue_push(&core->uring->queue, &piece->link, piece->urgent);
 	} else {
 		sl_queue_push_quietly(&core->uring->queue, &piece->link);
-		if (!atomic_load(&core->uring->deep) ||
-		    atomic_load(&core->uring->queue.count) > BACKLOG)
+		if (!atomic_load(&core->deep) || atomic_load(&core->uring->queue.count) > BACKLOG)
 			sl_queue_wake(&core->uring->queue);
 	}
 	/* The reactors may have ended: see uring_retreat(). */
