@@ -42,7 +42,8 @@ class Row:
     samples: dict = field(default_factory=dict)
     skipped: str = ""  # why it was not measured
     most_cpu: float = None  # processor seconds per GB that sluice may take
-    no_more_cpu: bool = False  # it may take as many as the peer
+    no_more_cpu: bool = False  # it may take as many as the peer,
+    times_cpu: float = 1  # or so many times as many
 
     def __post_init__(self):
         self.aim = aim_of(self.key, self.aim) or 0
@@ -61,7 +62,7 @@ class Row:
         return enough and (self.cpu_limit() is None or self.cpu() <= self.cpu_limit())
 
     def cpu_limit(self):
-        return self.cpu("peer") if self.no_more_cpu else self.most_cpu
+        return self.times_cpu * self.cpu("peer") if self.no_more_cpu else self.most_cpu
 
     def cpu(self, side="sluice"):
         return statistics.median(x.cpu_per_gb for x in self.samples[side])

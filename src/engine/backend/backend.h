@@ -33,6 +33,8 @@ struct sl_core {
 	struct sl_pool *pool;    /* for tasks that never wait: copies of bytes in memory */
 	struct sl_pool *waiting; /* for calls that may wait for storage; it grows */
 	struct sl_uring *uring;  /* NULL without io_uring */
+	/* Its reactors with many short requests, which look at their queue within a moment. */
+	_Atomic unsigned deep;
 	struct sl_bounce *bounce;
 	struct sl_http_engine *http;
 	struct sl_cufile *cufile;

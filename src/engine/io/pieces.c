@@ -213,10 +213,9 @@ static void piece_fill(struct sl_piece *piece)
 static unsigned plan_depth_of_disk_locked(const struct sluice_op *op) SL_REQUIRES(&op->mutex)
 {
 	const struct sl_plan *plan = &op->locked.plan;
-	const struct sl_staged *staged = op->staged;
-	uint64_t ring = (uint64_t)staged->count * staged->shape.slot_bytes;
+	uint64_t ring = (uint64_t)op->staged->count * op->staged->shape.slot_bytes;
 
-	if (!plan->piece_bytes || op->bytes <= ring)
+	if (op->bytes <= ring)
 		return plan->limits->depth;
 	return (unsigned)SL_MIN(SL_MAX(ring / 2 / plan->piece_bytes, 2), plan->limits->depth);
 }

@@ -157,8 +157,9 @@ int64_t sl_local_read_now(struct sl_backend *backend, void *data, size_t length,
 	if (!atomic_load_explicit(&local->use_nowait, memory_order_relaxed))
 		return -EAGAIN;
 	/* A call for absent pages starts to read them into the page cache: a head start for a small
-	 * read, and twice the work for a large one, which bypasses the page cache. */
-	if ((local->uncached || length >= local->core->settings.direct_bytes) &&
+	 * read, unless many are on their way, and twice the work for a large one, around it. */
+	if ((local->uncached || length >= local->core->settings.direct_bytes ||
+	     (local->core->kernel.cachestat && atomic_load(&local->core->deep))) &&
 	    !sl_resident(local, offset, length))
 		return -EAGAIN;
 	/* Not preadv2(), which is a cancellation point of pthread_cancel(), and takes longer. */

@@ -24,6 +24,12 @@
 #define LARGEST_REQUEST ((size_t)1 << 30)
 #define REAPED_AT_ONCE  32
 #define STUCK_NS        INT64_C(1000000000)
+/* With so many short requests a reactor waits for several at a time, or for a moment. */
+#define DEEP        16
+#define SHORT_MOST  ((size_t)64 << 10)
+#define GATHER_MOST 8
+#define GATHER_NS   50000
+#define BACKLOG     32 /* pieces for which another reactor is woken all the same */
 
 struct uring_reactor {
 	struct sl_sleeper sleeper;
@@ -36,7 +42,10 @@ struct uring_reactor {
 	int refused;   /* the error that io_uring_enter() returns for good, or 0 */
 	int64_t stuck; /* when it began to return nothing but errors that may pass, or 0 */
 	struct sl_list flying; /* pieces in the ring or in the kernel */
-	unsigned in_flight;    /* their number */
+	unsigned in_flight;    /* their number, */
+	unsigned briefs;       /* and that of the short ones */
+	bool deep;             /* this reactor counts in core->deep, */
+	bool idle;             /* but the last such wait has brought nothing */
 	struct sl_list own;    /* pieces that this thread has submitted itself, without a wake */
 	struct sl_spin spin;
 	pthread_t thread;
@@ -121,14 +130,17 @@ static void uring_start_pieces(struct uring_reactor *reactor)
 		}
 		sl_list_append(&reactor->flying, &piece->link);
 		reactor->in_flight++;
+		reactor->briefs += piece->length <= SHORT_MOST;
 		uring_add_request(reactor, piece);
 	}
+	sl_signals_send();
 }
 
 static void uring_land(struct uring_reactor *reactor, struct sl_piece *piece)
 {
 	sl_list_remove(&piece->link);
 	reactor->in_flight--;
+	reactor->briefs -= piece->length <= SHORT_MOST;
 }
 
 /*
@@ -176,18 +188,27 @@ static void uring_finish_pieces(struct uring_reactor *reactor)
 	/* After reaping: the engine may push the next pieces to the queue of this thread. */
 	while ((link = sl_list_take(&done)))
 		sl_local_done(SL_CONTAINER(link, struct sl_piece, link));
+	/* A thread that waits for any is woken once. */
+	sl_signals_send();
 }
 
 static void uring_enter(struct uring_reactor *reactor, bool sleep)
 {
 	struct timespec moment = {0, 1000000};
+	struct __kernel_timespec gather = {0, GATHER_NS};
+	unsigned several = SL_MIN(reactor->briefs / 4, GATHER_MOST);
+	struct io_uring_cqe *first;
 	int rc;
 
 	if (reactor->refused)
 		return;
-	rc = sleep ? io_uring_submit_and_wait(&reactor->ring, 1)
-	           : io_uring_submit_and_get_events(&reactor->ring);
-	if (rc >= 0 || rc == -EINTR || io_uring_cq_ready(&reactor->ring)) {
+	if (reactor->deep)
+		rc = io_uring_submit_and_wait_timeout(&reactor->ring, &first, several, &gather,
+		                                      NULL);
+	else
+		rc = sleep ? io_uring_submit_and_wait(&reactor->ring, 1)
+		           : io_uring_submit_and_get_events(&reactor->ring);
+	if (rc >= 0 || rc == -EINTR || rc == -ETIME || io_uring_cq_ready(&reactor->ring)) {
 		reactor->stuck = 0;
 		return;
 	}
@@ -212,15 +233,38 @@ static bool uring_has_work(void *argument)
 	       io_uring_cq_ready(&reactor->ring);
 }
 
+static void uring_set_deep(struct uring_reactor *reactor)
+{
+	unsigned least = reactor->deep ? DEEP / 2 : DEEP;
+	bool deep = reactor->briefs >= least && !reactor->idle && !reactor->refused &&
+	            reactor->ring.features & IORING_FEAT_EXT_ARG;
+
+	if (deep != reactor->deep)
+		atomic_fetch_add(&reactor->uring->core->deep, deep ? 1u : -1u);
+	reactor->deep = deep;
+}
+
 static void uring_serve(struct uring_reactor *reactor)
 {
 	struct sl_queue *queue = &reactor->uring->queue;
 
+	sl_signals_hold();
 	while (!reactor->refused) {
 		bool sleep;
 
 		uring_start_pieces(reactor);
 		uring_arm_wake(reactor);
+		/* Before a sleep: a thread that pushes sees it, or this one sees the piece. */
+		uring_set_deep(reactor);
+		if (reactor->deep) {
+			unsigned before = reactor->in_flight;
+
+			uring_enter(reactor, false);
+			uring_finish_pieces(reactor);
+			reactor->idle = reactor->in_flight == before;
+			continue;
+		}
+		reactor->idle = false;
 		/* Polling costs less than a sleep if completions follow each other quickly. */
 		if (reactor->in_flight) {
 			uring_enter(reactor, false);
@@ -300,6 +344,7 @@ static void uring_retreat(struct uring_reactor *reactor)
 	atomic_store(&uring->core->kernel.uring_error, reactor->refused);
 	sl_mutex_unlock(&uring->queue.mutex);
 	this_reactor = NULL;
+	uring_set_deep(reactor);
 	uring_forward(uring);
 	uring_give_to_workers(&reactor->own);
 	io_uring_queue_exit(&reactor->ring);
@@ -467,7 +512,13 @@ void sl_uring_start_piece(struct sl_piece *piece)
 		               &piece->link);
 		return;
 	}
-	sl_queue_push(&core->uring->queue, &piece->link, piece->urgent);
+	if (piece->urgent || !atomic_load(&core->deep)) {
+		sl_queue_push(&core->uring->queue, &piece->link, piece->urgent);
+	} else {
+		sl_queue_push_quietly(&core->uring->queue, &piece->link);
+		if (!atomic_load(&core->deep) || atomic_load(&core->uring->queue.count) > BACKLOG)
+			sl_queue_wake(&core->uring->queue);
+	}
 	/* The reactors may have ended: see uring_retreat(). */
 	if (atomic_load(&core->kernel.uring_error))
 		uring_forward(core->uring);
