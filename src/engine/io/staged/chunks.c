@@ -224,7 +224,8 @@ static size_t chunks_slot_bytes(const struct sl_chunks *chunks, const struct sl_
 	size_t slot = sl_slot_power_of_two(limits->piece_bytes);
 
 	if (!chunks->on_stream && !chunks->write && !chunks->apart && !limits->remote &&
-	    m->count == 1 && m->total >= HALVED_LEAST && m->total <= HALVED_MOST)
+	    m->count == 1 && m->total >= HALVED_LEAST && m->total <= HALVED_MOST &&
+	    chunks->extents->offset % ALONE_ALIGN + m->total <= sl_slot_power_of_two(m->total))
 		return sl_slot_power_of_two(m->total) / 2;
 	if (m->largest < chunks->direct_bytes)
 		return SL_MIN(sl_slot_power_of_two(m->packed), slot);
