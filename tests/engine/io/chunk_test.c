@@ -188,39 +188,6 @@ TEST(a_whole_extent_is_one_chunk_or_is_refused)
 	assert_int_equal(sl_chunks_plan(&chunks, &limits, &settings, PART / 2, &slots), -ENOTSUP);
 }
 
-TEST(a_short_awaited_read_is_copied_while_its_second_half_is_read)
-{
-	static const struct {
-		size_t length, offset;
-		bool on_stream;
-		unsigned chunks;
-	} ways[] = {
-		{200 << 10, 0, false, 1},       {256 << 10, 7 << 16, false, 2},
-		{256 << 10, 1 << 12, false, 1}, {256 << 10, 0, true, 1},
-		{300 << 10, 5000, false, 2},    {512 << 10, 0, false, 2},
-		{513 << 10, 0, false, 1},
-	};
-
-	for (unsigned i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
-		struct sluice_extent extent = {(void *)4096, ways[i].length, ways[i].offset};
-		struct sl_chunks chunks = {.extents = &extent,
-		                           .count = 1,
-		                           .direct_bytes = 1 << 18,
-		                           .file_size = INT64_MAX,
-		                           .on_stream = ways[i].on_stream};
-		struct sl_limits limits = {.piece_bytes = 1 << 20};
-		struct sl_settings settings = {.direct_bytes = 1 << 18};
-		struct sl_chunk chunk;
-		unsigned slots, number = 0;
-
-		assert_int_equal(sl_chunks_plan(&chunks, &limits, &settings, PART, &slots), 0);
-		while (sl_chunk_next(&chunks, &chunk))
-			number++;
-		assert_int_equal(number, ways[i].chunks);
-		assert_int_equal(slots, number);
-	}
-}
-
 TEST(a_few_gib_are_few_chunks_in_stream_order)
 {
 	struct sluice_extent extent = {(void *)4096, (size_t)4 << 30, 0};
