@@ -17,7 +17,7 @@
 /* The most extents of a piece. */
 #define JOINED_MOST 1024
 /* After that a submitting thread leaves the next pieces to a worker. */
-#define BRIEF_NS 10000
+#define BRIEF_NS 4000
 
 /* ------------------------------------------------------------------------------------- plan */
 

@@ -244,11 +244,12 @@ static void submit_local_read(struct sl_local *local, struct sl_piece *piece)
 		return;
 	}
 	/*
-	 * For a small piece the result of the last look is used again, because RWF_NOWAIT notices
-	 * if it is wrong. For a large piece that would come too late, behind the copies of other
-	 * pieces, after a read into the page cache of pages that direct I/O reads once more.
+	 * For a small piece, and a patient one, the result of the last look is used again, because
+	 * RWF_NOWAIT notices if it is wrong. For a large piece that would come too late, behind the
+	 * copies of other pieces, after a read into the page cache of pages that direct I/O reads
+	 * once more.
 	 */
-	if (piece->large || !nowait || local->uncached ||
+	if ((piece->large && !piece->patient) || !nowait || local->uncached ||
 	    !atomic_load_explicit(&local->resident, memory_order_relaxed)) {
 		if (!sl_resident(local, piece->offset, piece->length)) {
 			submit_cold(piece);

@@ -109,23 +109,6 @@ static void lane_give(struct sl_staging *staging, struct sl_copier_lane *lane)
 			sl_list_append(&lane->rounds[0].jobs, &round.jobs[i].job->link);
 }
 
-/* Has the stream write a word behind its copies: a look at it is quicker than a question to the
- * driver. Returns false if the device has no such word. */
-static bool lane_mark(struct sl_staging *staging, struct sl_copier_lane *lane)
-{
-	struct sl_device *device = staging->device;
-	struct sl_command command = {.kind = SL_WRITE_WORD};
-	size_t taken;
-
-	if (!lane->words && !device->ops->stream_check(device, lane->stream))
-		lane->words = sl_slots_keep_words(staging);
-	if (!lane->words)
-		return false;
-	command.word.at = &lane->words->gpu;
-	command.word.value = ++lane->number;
-	return !device->ops->enqueue(device, lane->stream, &command, 1, &taken);
-}
-
 /* Looks for a short time whether the stream has run out. 1: it has; 0: not yet; or -errno. */
 static int lane_await(struct sl_staging *staging, struct sl_copier_lane *lane)
 {
@@ -135,13 +118,6 @@ static int lane_await(struct sl_staging *staging, struct sl_copier_lane *lane)
 
 	if (sl_staging_lost(staging))
 		return -EIO;
-	if (lane_mark(staging, lane)) {
-		do
-			rc = atomic_load_explicit(&lane->words->gpu, memory_order_acquire) ==
-			     lane->number;
-		while (!rc && sl_now() < until);
-		return rc;
-	}
 	do
 		rc = device->ops->stream_query(device, lane->stream);
 	while (!rc && sl_now() < until);

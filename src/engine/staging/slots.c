@@ -300,19 +300,6 @@ void sl_slots_give(struct sl_staging *staging, enum sl_half half, struct sl_slot
 	slots_notify(&granted);
 }
 
-#define WORDS_TO_KEEP 256
-
-struct sl_slot_words *sl_slots_keep_words(struct sl_staging *staging)
-{
-	struct sl_slot_words *words = NULL;
-
-	sl_mutex_lock(&staging->mutex);
-	if (staging->locked.words_free >= WORDS_TO_KEEP)
-		words = staging->locked.words[--staging->locked.words_free];
-	sl_mutex_unlock(&staging->mutex);
-	return words;
-}
-
 /* ------------------------------------------------------------------------------------- seats */
 
 #define LONG_READ  ((uint64_t)64 << 20) /* with announced bytes, */

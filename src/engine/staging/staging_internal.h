@@ -44,9 +44,6 @@ void sl_slots_refuse(struct sl_staging *staging);
 void sl_nap_precisely(void); /* for the calling thread, once */
 void sl_nap_shortly(void);
 
-/* Takes words for good; NULL: none are pinned yet, or there are few. */
-struct sl_slot_words *sl_slots_keep_words(struct sl_staging *staging);
-
 /* Watches the words of the device. */
 struct sl_poller {
 	struct sl_mutex mutex;
@@ -83,10 +80,8 @@ struct sl_copier {
 		/* In flight: from first on, count of them. */
 		struct sl_copier_round rounds[SL_ROUNDS_MOST];
 		unsigned first, count;
-		unsigned jobs, large;        /* in flight, and rounds with a large one */
-		struct sl_list waiting;      /* for a round */
-		struct sl_slot_words *words; /* of the last lane, and the number that comes */
-		uint32_t number;
+		unsigned jobs, large;   /* in flight, and rounds with a large one */
+		struct sl_list waiting; /* for a round */
 	} lanes[SL_LANES];  /* to the host and to the device, the copier's own, as is the next; */
 	_Atomic bool aside; /* and of sl_copier_help(), of the thread that has set this */
 	struct sl_list drains; /* jobs that wait for their streams to run out */

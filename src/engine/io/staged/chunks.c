@@ -203,9 +203,6 @@ static unsigned chunks_count(const struct sl_chunks *chunks, unsigned most)
 /* The most chunks of an operation in stream order before slots become larger. With their commands
  * they are half of SL_COMMANDS_MOST, which is enqueued in one step. */
 #define MANY_CHUNKS 128
-/* A short awaited read has two chunks: while one is copied to the device the other is read. */
-#define HALVED_LEAST ((uint64_t)256 << 10)
-#define HALVED_MOST  ((uint64_t)512 << 10)
 
 static unsigned chunks_slots(const struct sl_chunks *chunks, const struct sl_limits *limits,
                              const struct sl_settings *settings, const struct extent_sums *m)
@@ -227,9 +224,6 @@ static size_t chunks_slot_bytes(const struct sl_chunks *chunks, const struct sl_
 	bool local = chunks->write && !chunks->on_stream && !limits->remote;
 	size_t most = local ? LARGEST_WRITE : LARGEST_AUTO;
 
-	if (!chunks->on_stream && !chunks->write && !chunks->apart && !limits->remote &&
-	    m->count == 1 && m->total >= HALVED_LEAST && m->total <= HALVED_MOST)
-		return sl_slot_power_of_two(m->total) / 2;
 	if (m->largest < chunks->direct_bytes)
 		return SL_MIN(sl_slot_power_of_two(m->packed), slot);
 	if (slots == MANY_SLOTS && limits->remote)
