@@ -117,6 +117,67 @@ struct sluice_collection_tensor *call_tensors(struct call *call, PyObject *list)
 	return tensors;
 }
 
+enum {
+	ROW_DTYPE,
+	ROW_DEVICE,
+	ROW_SHAPE,
+	ROW_CONTIGUOUS,
+	ROW_NEG,
+	ROW_ADDRESS,
+	ROW_STORAGE,
+	ROW_ALL
+};
+
+static PyObject *row_names[ROW_ALL];
+
+/* known: types of tensors, types of elements, devices. Returns false, maybe with an exception, if the item is another. */
+static bool row_add(PyObject *item, PyObject *const *known, PyObject *rows, PyObject *keep)
+{
+	PyObject *value = PyTuple_GetItem(item, 1), *of[ROW_ALL] = {NULL}, *row = NULL;
+	PyObject *word, *place;
+	bool plain = PySet_Contains(known[0], (PyObject *)Py_TYPE(value)) == 1;
+
+	for (int i = 0; plain && i < ROW_ALL; i++) {
+		of[i] = i < ROW_CONTIGUOUS ? PyObject_GetAttr(value, row_names[i])
+		                           : PyObject_CallMethodObjArgs(value, row_names[i], NULL);
+		plain = of[i] && (i != ROW_CONTIGUOUS || of[i] == Py_True) &&
+		        (i != ROW_NEG || of[i] == Py_False);
+	}
+	word = plain ? PyDict_GetItem(known[1], of[ROW_DTYPE]) : NULL;
+	place = word ? PyDict_GetItem(known[2], of[ROW_DEVICE]) : NULL;
+	if (place)
+		row = PyTuple_Pack(5, PyTuple_GetItem(item, 0), word, of[ROW_SHAPE], place,
+		                   of[ROW_ADDRESS]);
+	plain = row && !PyList_Append(keep, of[ROW_STORAGE]) && !PyList_Append(rows, row);
+	for (int i = 0; i < ROW_ALL; i++)
+		Py_XDECREF(of[i]);
+	Py_XDECREF(row);
+	return plain;
+}
+
+/* plain_rows(items, number, kinds, words, places, rows, keep) */
+PyObject *plain_rows(PyObject *module, PyObject *args)
+{
+	static const char *names[ROW_ALL] = {"dtype",          "device", "shape",
+	                                     "is_contiguous",  "is_neg", "data_ptr",
+	                                     "untyped_storage"};
+	PyObject *items, *known[3], *rows, *keep;
+	Py_ssize_t at;
+
+	if (!PyArg_ParseTuple(args, "O!nOOOO!O!:plain_rows", &PyList_Type, &items, &at, &known[0],
+	                      &known[1], &known[2], &PyList_Type, &rows, &PyList_Type, &keep))
+		return NULL;
+	for (int i = 0; i < ROW_ALL; i++)
+		if (!row_names[i] && !(row_names[i] = PyUnicode_InternFromString(names[i])))
+			return NULL;
+	while (at < PyList_Size(items) && row_add(PyList_GetItem(items, at), known, rows, keep))
+		at++;
+	if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception))
+		return NULL;
+	PyErr_Clear();
+	return PyLong_FromSsize_t(at);
+}
+
 /* made: (flags, id to be replaced, device, files, stream, copies, tensors, Tensors or None) */
 static int request_parse(struct request *request, PyObject *made)
 {

@@ -115,6 +115,7 @@ PyObject *divide_dlpack(PyObject *module, PyObject *args);
 /* Makes a capsule of a tensor of DLPack, in either version, which uses the handle until it is deleted. */
 PyObject *wrap_dlpack(void *tensor, bool versioned, struct handle *handle);
 PyObject *find_memory(PyObject *module, PyObject *buffer);
+PyObject *plain_rows(PyObject *module, PyObject *args);
 /* list_objects(context, uri, headers, s3, recursive): [(name, is_prefix, length, modified_ns, etag), ...] */
 PyObject *list_objects(PyObject *module, PyObject *args);
 /* remove_object(context, uri, headers, s3) */

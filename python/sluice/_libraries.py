@@ -81,7 +81,9 @@ class Torch:
         if self.device.type != "cuda":
             return
         cuda = self.torch.cuda
-        free = cuda.memory_reserved(self.device) - cuda.memory_allocated(self.device)
+        found = cuda.memory_stats_as_nested_dict(self.device)  # two flat ones would take longer than a small snapshot
+        of = [found[key]["all"]["current"] if found else 0 for key in ("reserved_bytes", "allocated_bytes")]
+        free = of[0] - of[1]
         if size > free:  # of the allocator; the driver takes a millisecond to answer
             free += cuda.mem_get_info(self.device)[0]
         if size > free:

@@ -71,34 +71,36 @@ def _await_all() -> None:
 
 def _snapshot(tensors: Mapping[str, Any], torch: Any) -> dict[str, Any]:
     """Return copies of tensors where they are, on their current streams, one memory once; after a look at the room."""
-    first: dict[Any, Any] = {}  # value, then its copy, by memory and layout
-    keys, sizes, groups = dict[str, Any](), dict[Any, int](), dict[Any, tuple[list[Any], list[Any]]]()
-    for name, value in tensors.items():
+    index, values, where = dict[Any, int](), list[Any](), list[int]()  # by memory and layout; of each name
+    sizes, groups = dict[Any, int](), dict[Any, tuple[list[Any], list[Any]]]()
+    for value in tensors.values():
         plain = torch is None or not isinstance(value, torch.Tensor)
-        key = id(value) if plain else (value.data_ptr(), value.dtype, value.device, value.shape, value.stride(),
-                                       value.is_conj(), value.is_neg())
-        keys[name] = key
-        if key not in first:
-            first[key] = value
+        key: Any = id(value) if plain else (value.data_ptr(), value.dtype, value.device, value.shape, value.stride(),
+                                            value.is_conj(), value.is_neg())
+        where.append(index.setdefault(key, len(values)))
+        if where[-1] == len(values):
+            values.append(value)
             if not plain and value.is_cuda:
-                sizes[value.device] = sizes.get(value.device, 0) + value.nbytes
+                sizes[key[2]] = sizes.get(key[2], 0) + value.nbytes
     for device, size in sizes.items():
         _libraries.Torch(device).check_room(size)
-    for key, value in first.items():
+    copies = list(values)
+    for at, key in enumerate(index):
+        value = values[at]
         if not isinstance(key, tuple):
             if not isinstance(value, bytes):
-                first[key] = value.copy() if hasattr(value, "copy") else importlib.import_module("numpy").array(value)
+                copies[at] = value.copy() if hasattr(value, "copy") else importlib.import_module("numpy").array(value)
         elif value.is_cuda and value.is_contiguous() and not (key[5] or key[6]):
-            copies, values = groups.setdefault(key[1:3], ([], []))
-            copies.append(torch.empty_like(value, requires_grad=False))
-            values.append(value)
-            first[key] = copies[-1]
+            copies[at] = torch.empty_like(value)
+            group = groups.setdefault(key[1:3], ([], []))
+            group[0].append(copies[at])
+            group[1].append(value)
         else:
-            first[key] = value.detach().clone(memory_format=torch.contiguous_format)
-    for copies, values in groups.values():
+            copies[at] = value.detach().clone(memory_format=torch.contiguous_format)
+    for group in groups.values():
         with torch.no_grad():
-            torch._foreach_copy_(copies, values)  # few kernels for many tensors
-    return {name: first[key] for name, key in keys.items()}
+            torch._foreach_copy_(*group)  # few kernels for many tensors
+    return {name: copies[where[i]] for i, name in enumerate(tensors)}
 
 
 def _joined(streams: Mapping[str, int], torch: Any) -> Any:

@@ -473,24 +473,28 @@ def check_tensor(name: str, value: Any, torch: Any) -> None:
 def rows(tensors: Iterable[tuple[str, Any]]) -> tuple[list[tuple[Any, ...]], list[Any], dict[str, int]]:
     """Rows (name, type, shape, place, address) of tensors, what keeps them, and streams with work on them, by place."""
     torch: Any = sys.modules.get("torch")
-    found, keep, streams = [], [], dict[str, int]()
-    words, places, kinds = dict[Any, str](), dict[Any, str](), set[type]()  # of torch: of thousands of tensors, few
-    for name, value in tensors:
-        if (kind := type(value)) not in kinds and (torch is None or not isinstance(value, torch.Tensor)):
+    found, keep, streams = list[Any](), list[Any](), dict[str, int]()
+    # Of torch's tensors, of which there are thousands of few kinds: plain_rows() takes those whose kind has been here.
+    words, places, kinds = dict[Any, str](), dict[Any, str](), set[type]()
+    items, at = list(tensors), 0
+    while (at := _core.plain_rows(items, at, kinds, words, places, found, keep)) < len(items):
+        name, value = items[at]
+        at += 1
+        if torch is None or not isinstance(value, torch.Tensor):
             word, shape, place, address, array = _row(name, value, streams)
-            keep.append(array)
         else:
-            word, place = words.get(dtype := value.dtype), places.get(device := value.device)
-            if word is None or place is None or kind not in kinds or value.layout is not torch.strided:
-                check_tensor(name, value, torch)
-                kinds.add(kind)
-                word, place = words.setdefault(dtype, _word(dtype, name)), places.setdefault(device, str(device))
-                if value.is_cuda:
-                    streams.setdefault(place, torch.cuda.current_stream(device).cuda_stream)
-            if not value.is_contiguous() or value.is_neg() or value.is_conj():
-                value = value.detach().resolve_conj().resolve_neg().contiguous()
-            shape, address = value.shape, value.data_ptr()
-            keep.append(value.untyped_storage())  # stays if the tensor is given other memory
+            check_tensor(name, value, torch)
+            array = value.detach()
+            if not array.is_contiguous() or array.is_conj() or array.is_neg():
+                array = array.resolve_conj().resolve_neg().contiguous()
+            word, place = _word(array.dtype, name), str(array.device)
+            if not array.dtype.is_complex:  # that may be conjugated
+                words[array.dtype], places[array.device] = word, place
+                kinds.add(type(value))
+            if array.is_cuda and place not in streams:
+                streams[place] = torch.cuda.current_stream(array.device).cuda_stream
+            shape, address = tuple(array.shape), array.data_ptr()
+        keep.append(array)
         found.append((name, word, shape, place, address))
     return found, keep, streams
 

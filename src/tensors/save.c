@@ -52,47 +52,34 @@ static void save_set(struct sluice_tensor_save *save, uint32_t state)
 	sl_word_wake(&save->state, INT_MAX);
 }
 
-/* Writes extents, all on a device or on the host, and waits. */
-static int save_write(struct sluice_tensor_save *save, sluice_file *to, struct sl_save_file *file,
-                      const struct sluice_extent *extents, size_t count)
-{
-	struct sluice_request r = SLUICE_REQUEST_INIT;
-	sluice_op *op;
-	int64_t n;
-	int rc;
-
-	r.kind = SLUICE_WRITE;
-	r.extents = extents;
-	r.count = count;
-	rc = sluice_submit(to, &r, &op);
-	if (rc)
-		return rc;
-	n = sl_save_finish(op, &save->stop, &file->moved);
-	return n < 0 ? (int)n : 0;
-}
-
 /* Writes the header and the tensors; neighbours on a device take a single operation. */
 static int save_write_all(struct sluice_tensor_save *save, sluice_file *to,
                           struct sl_save_file *file)
 {
 	struct sluice_extent *extents = reallocarray(NULL, file->count + 1, sizeof(*extents));
-	size_t count = 1, at = 0;
+	struct sluice_request r = {
+		.size = sizeof(r), .kind = SLUICE_WRITE, .extents = extents, .count = 1};
+	size_t at = 0;
 	int device = -1, rc = 0;
+	sluice_op *op;
 
 	if (!extents)
 		return sl_fail(-ENOMEM, "no memory for %zu extents", file->count);
 	extents[0] = (struct sluice_extent){file->header, file->header_bytes, 0};
 	do {
-		for (; at < file->count && (file->tensors[at]->device == device || !count); at++) {
+		for (; at < file->count && (file->tensors[at]->device == device || !r.count);
+		     at++) {
 			const struct sl_save_tensor *tensor = file->tensors[at];
 
 			device = tensor->device;
-			extents[count++] =
+			extents[r.count++] =
 				(struct sluice_extent){(void *)tensor->data, tensor->bytes,
 			                               file->header_bytes + tensor->begin};
 		}
-		rc = save_write(save, to, file, extents, count);
-		count = 0;
+		rc = sluice_submit(to, &r, &op);
+		if (!rc)
+			rc = (int)SL_MIN(sl_save_finish(op, &save->stop, &file->moved), 0);
+		r.count = 0;
 	} while (!rc && at < file->count);
 	free(extents);
 	return rc;
@@ -199,20 +186,6 @@ static void save_clear(struct sluice_tensor_save *save)
 	free(save);
 }
 
-static int save_start(struct sluice_tensor_save *save, const struct sluice_tensor_save_options *o)
-{
-	int rc = 0;
-
-	if (o->on) {
-		rc = sluice_event_new(o->device, &save->event);
-		if (!rc)
-			rc = sluice_event_record(save->event, o->stream);
-	}
-	if (!rc)
-		rc = sl_thread_start(&save->thread, "sluice-save", save_run, save);
-	return rc;
-}
-
 /* The tensors are in memory, or in files at these offsets. */
 static int save_new(sluice_context *ctx, const char *uri,
                     const struct sluice_collection_tensor *tensors, size_t count,
@@ -242,8 +215,12 @@ static int save_new(sluice_context *ctx, const char *uri,
 	save->open_options.size = sizeof(save->open_options);
 	save->open_options.flags = 0;
 	rc = sl_save_plan_make(uri, tensors, count, files, offsets, &o, &save->plan);
+	if (!rc && o.on)
+		rc = sluice_event_new(o.device, &save->event);
+	if (!rc && o.on)
+		rc = sluice_event_record(save->event, o.stream);
 	if (!rc)
-		rc = save_start(save, &o);
+		rc = sl_thread_start(&save->thread, "sluice-save", save_run, save);
 	if (rc)
 		save_clear(save);
 	else

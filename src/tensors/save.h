@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Saves, as their sources share them. A plan is fixed when sl_save_plan_make() returns, but for what
- * sl_save_plan_write() adds; `made` of a file belongs to the thread that writes it, until all are
- * joined.
+ * Saves, as their sources share them. A plan is fixed when sl_save_plan_make() returns, but for
+ * what sl_save_plan_write() adds, and `made` of a file, which belongs to the thread that writes it
+ * until all are joined.
  */
 #ifndef SL_SAVE_H
 #define SL_SAVE_H

@@ -268,6 +268,26 @@ TEST(a_long_awaited_read_from_a_server_has_many_slots_in_as_much_memory)
 	assert_true(memory[1] >= memory[0]);
 }
 
+TEST(awaited_writes_of_eight_local_files_have_slots_at_once)
+{
+	struct sluice_extent extent = {(void *)4096, (size_t)2 << 30, 0};
+	struct sl_limits limits = {.piece_bytes = 1 << 20};
+	struct sl_settings settings = {.direct_bytes = 1 << 18};
+	size_t half = (size_t)128 << 20;
+	unsigned slots;
+
+	for (unsigned write = 0; write < 2; write++) {
+		struct sl_chunks chunks = {.extents = &extent,
+		                           .count = 1,
+		                           .direct_bytes = 1 << 18,
+		                           .file_size = INT64_MAX,
+		                           .write = write};
+
+		assert_int_equal(sl_chunks_plan(&chunks, &limits, &settings, half, &slots), 0);
+		assert_int_equal(half / (slots * chunks.slot_bytes), write ? 8 : 4);
+	}
+}
+
 int main(void)
 {
 	return RUN_TESTS(NULL, NULL);

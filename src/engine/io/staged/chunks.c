@@ -196,6 +196,9 @@ static unsigned chunks_count(const struct sl_chunks *chunks, unsigned most)
 #define LOCAL_SLOTS  4
 #define REMOTE_SLOTS 8
 #define LARGEST_AUTO (8 * MIB) /* four slots of this length stay in the last cache */
+/* Of an awaited write to a local file: eight files that are written at once have memory by default, and one file
+ * loses a hundredth of the rate of copies. */
+#define LARGEST_WRITE (4 * MIB)
 /* Of a long awaited read from a server: as much memory, and a late request holds up little. */
 #define MANY_SLOTS 64
 /* The most chunks of an operation in stream order before slots become larger. With their commands
@@ -219,12 +222,14 @@ static size_t chunks_slot_bytes(const struct sl_chunks *chunks, const struct sl_
                                 const struct extent_sums *m, unsigned slots, size_t half)
 {
 	size_t slot = sl_slot_power_of_two(limits->piece_bytes);
+	bool local = chunks->write && !chunks->on_stream && !limits->remote;
+	size_t most = local ? LARGEST_WRITE : LARGEST_AUTO;
 
 	if (m->largest < chunks->direct_bytes)
 		return SL_MIN(sl_slot_power_of_two(m->packed), slot);
 	if (slots == MANY_SLOTS && limits->remote)
 		return slot;
-	while (slot < LARGEST_AUTO && m->total / slot >= 2 * slots)
+	while (slot < most && m->total / slot >= 2 * slots)
 		slot *= 2;
 	while (chunks->on_stream && m->total / slot > MANY_CHUNKS && slot * 2 * slots <= half)
 		slot *= 2;
