@@ -59,8 +59,8 @@ int sl_tensor_header_sort(struct sl_tensor_header *header, uint64_t begin);
 int sl_safetensors_read(struct sl_tensor_header *header);
 int sl_tensor_index_read(struct sl_tensor_header *header);
 /*
- * Opens an index and reads it, but no file of it; *stop ends that soon after it is set, unless it is
- * NULL. Returns 0, or an error of sluice_tensors_open().
+ * Opens an index and reads it, but no file of it; *stop, if not NULL, ends that soon after it is
+ * set. Returns 0, or an error of sluice_tensors_open().
  */
 int sl_tensor_index_open(sluice_context *ctx, const char *uri,
                          const struct sluice_open_options *options, const _Atomic bool *stop,
