@@ -360,7 +360,6 @@ struct sluice_tensor_save_options {
  *   -EINVAL    a name is there twice, is "__metadata__" or no UTF-8, no data, or a shape too large;
  *              a key of the metadata is there twice, or is a name with the memory of another
  *   -ENOTSUP   safetensors has no such type; a folder of another scheme
- *   -EFBIG     names and shapes of more than 100 MB in a file
  *   -E2BIG     more than 99,999 files
  *   -ENOMEM, -EAGAIN
  */
@@ -386,12 +385,13 @@ SLUICE_API int sluice_tensor_save_fence(sluice_tensor_save *save, int timeout_ms
  * Waits until the save is over, as sluice_wait() does.
  *
  * Returns the bytes of all files, -EINPROGRESS, or the first error: of sluice_open(), of a write or
- * of sluice_close(). Then nothing of the save stays, and the old tensors are as they were, unless
- * the error came after the index, or the single file, had its name: the name cannot be synced, or
- * an answer of a server is lost.
+ * of sluice_close(); -EFBIG: names and shapes of more than 100 MB in a file. Then nothing of the
+ * save stays, and the old tensors are as they were, unless the error came after the index, or the
+ * single file, had its name: the name cannot be synced, or an answer of a server is lost.
  */
 SLUICE_API int64_t sluice_tensor_save_wait(sluice_tensor_save *save, int timeout_ms);
-/* Sets how many bytes have been written, and how many will be; either may be NULL. */
+/* Sets how many bytes have been written, and how many will be; either may be NULL. The bytes of
+ * headers are in neither until they are made, soon after the start. */
 SLUICE_API void sluice_tensor_save_progress(sluice_tensor_save *save, uint64_t *written,
                                             uint64_t *all);
 /* A file of a save. The URI lives as long as the save. */

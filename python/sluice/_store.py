@@ -460,6 +460,8 @@ def check_tensor(name: str, value: Any, torch: Any) -> None:
     distributed, what = sys.modules.get("torch.distributed.tensor"), ""
     if distributed is not None and isinstance(value, distributed.DTensor):
         what = "a DTensor: save its local part, value.to_local(), or all of it, value.full_tensor()"
+    elif value.is_nested:
+        what = "nested"
     elif value.layout != torch.strided:
         what = f"sparse ({value.layout})"
     elif value.is_quantized:

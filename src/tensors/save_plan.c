@@ -192,15 +192,12 @@ static int plan_divide(struct sl_save_plan *plan, uint64_t most)
 
 static int file_name(const struct sl_save_plan *plan, size_t number, struct sl_save_file *file)
 {
-	if (plan->folder) {
+	if (plan->folder)
 		file->name = sl_format("model-%s-%05zu-of-%05zu.safetensors", plan->id, number + 1,
 		                       plan->file_count);
-		file->uri = file->name ? sl_format("%s%s", plan->uri, file->name) : NULL;
-	} else {
-		file->name = strdup("");
-		file->uri = strdup(plan->uri);
-	}
-	return file->name && file->uri ? 0 : sl_fail(-ENOMEM, "no memory");
+	if (file->name || !plan->folder)
+		file->uri = sl_format("%s%s", plan->uri, plan->folder ? file->name : "");
+	return file->uri ? 0 : sl_fail(-ENOMEM, "no memory");
 }
 
 /* Puts pairs from the options, and the other names of tensors in the file. */

@@ -79,6 +79,7 @@ def test_tied_weights_have_one_memory_and_an_alias(tmp_path):
 def test_what_has_no_plain_memory_is_refused_by_name(tmp_path):
     quantized = torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)
     for tensor, words in [(torch.eye(3).to_sparse(), "sparse"), (quantized, "quantized"),
+                          (torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), "nested"),
                           (torch.empty(3, device="meta"), "on meta")]:
         with pytest.raises(TypeError, match=f"tensor 'bad' is .*{words}"):
             sluice.save({"good": torch.ones(1), "bad": tensor}, tmp_path / "x.safetensors")

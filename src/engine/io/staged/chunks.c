@@ -196,8 +196,7 @@ static unsigned chunks_count(const struct sl_chunks *chunks, unsigned most)
 #define LOCAL_SLOTS  4
 #define REMOTE_SLOTS 8
 #define LARGEST_AUTO (8 * MIB) /* four slots of this length stay in the last cache */
-/* Of an awaited write to a local file: eight files that are written at once have memory by default, and one file
- * loses a hundredth of the rate of copies. */
+/* Of an awaited write to a local file: eight that run at once have slots. */
 #define LARGEST_WRITE (4 * MIB)
 /* Of a long awaited read from a server: as much memory, and a late request holds up little. */
 #define MANY_SLOTS 64
