@@ -28,7 +28,7 @@ struct sl_save_tensor {
 };
 
 struct sl_save_file {
-	char *name, *uri; /* name: in a folder; NULL: of a single file */
+	char *name, *uri;                      /* name: in a folder; NULL: of a single file */
 	const struct sl_save_tensor **tensors; /* side by side */
 	size_t count;
 	uint64_t data; /* bytes */
