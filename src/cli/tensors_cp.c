@@ -54,7 +54,7 @@ static int choose(const sluice_tensors *tensors, const struct cli_tensors_option
 	                                          : cli_fail(-ENOENT, "no tensor has such a name");
 }
 
-/* Waits for a save, which an interrupt cancels. */
+/* Waits for a save, which an interrupt cancels. A second interrupt ends the program. */
 static int save_finish(sluice_tensor_save *save, const char *target)
 {
 	struct cli_progress progress;
@@ -66,8 +66,10 @@ static int save_finish(sluice_tensor_save *save, const char *target)
 	while ((n = sluice_tensor_save_wait(save, 100)) == -EINPROGRESS) {
 		sluice_tensor_save_progress(save, &written, &all);
 		cli_progress_update(&progress, written);
-		if (cli_interrupted())
+		if (cli_interrupted()) {
 			sluice_tensor_save_cancel(save);
+			cli_interrupt_release();
+		}
 	}
 	cli_progress_end(&progress);
 	if (n < 0 && n != -ECANCELED)

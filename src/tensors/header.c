@@ -58,7 +58,7 @@ int sl_tensor_file_read(const struct sl_tensor_file *file, void *to, size_t n, u
 int sl_tensor_file_read_all(const struct sl_tensor_file *file, const struct sluice_extent *extents,
                             size_t count)
 {
-	int64_t missing = sl_tensor_file_read_some(file, extents, count, NULL);
+	int64_t missing = sl_tensor_file_read_some(file, extents, count, file->stop);
 
 	return missing > 0 ? sl_tensor_refuse(file, -EBADMSG, NULL, "it became shorter meanwhile")
 	                   : (int)missing;

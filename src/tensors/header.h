@@ -58,10 +58,13 @@ int sl_tensor_header_sort(struct sl_tensor_header *header, uint64_t begin);
 /* Read a header of the format that was recognised, and set file->format. Return 0 or an error. */
 int sl_safetensors_read(struct sl_tensor_header *header);
 int sl_tensor_index_read(struct sl_tensor_header *header);
-/* Opens an index and reads it, but no file of it. Returns 0, or an error of sluice_tensors_open().
+/*
+ * Opens an index and reads it, but no file of it; *stop, if not NULL, ends that soon after it is
+ * set. Returns 0, or an error of sluice_tensors_open().
  */
 int sl_tensor_index_open(sluice_context *ctx, const char *uri,
-                         const struct sluice_open_options *options, struct sl_tensor_index *out);
+                         const struct sluice_open_options *options, const _Atomic bool *stop,
+                         struct sl_tensor_index *out);
 void sl_tensor_index_clear(struct sl_tensor_index *index);
 int sl_npy_read(struct sl_tensor_header *header);
 int sl_npz_read(struct sl_tensor_header *header);

@@ -141,7 +141,7 @@ static int save_into_folder(struct sluice_tensor_save *save)
 		.ctx = save->ctx, .options = &save->open_options, .plan = &save->plan};
 	bool commits, stay;
 	char *message;
-	int rc = sl_save_folder_open(&folder, save->durable);
+	int rc = sl_save_folder_open(&folder, save->durable, &save->stop);
 
 	if (!rc)
 		rc = save_write_files(save);

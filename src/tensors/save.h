@@ -93,8 +93,8 @@ struct sl_save_folder {
 	int lock;                   /* held while the save is alive; -1: none */
 	struct sl_tensor_index old; /* as it was before; without files if there was none */
 };
-/* Makes the folder, takes the lock of the save, and reads the index that is there. */
-int sl_save_folder_open(struct sl_save_folder *folder, bool durable);
+/* Makes the folder, takes the lock of the save, and reads the index that is there, unless *stop. */
+int sl_save_folder_open(struct sl_save_folder *folder, bool durable, const _Atomic bool *stop);
 /* Replaces the index. */
 int sl_save_folder_commit(const struct sl_save_folder *folder, bool durable);
 /*

@@ -59,10 +59,11 @@ static bool index_has(const struct sl_tensor_index *index, const char *name)
 }
 
 /* Reads the index as it is now; without files if there is none, or another file by that name. */
-static int folder_read_index(const struct sl_save_folder *folder, struct sl_tensor_index *out)
+static int folder_read_index(const struct sl_save_folder *folder, const _Atomic bool *stop,
+                             struct sl_tensor_index *out)
 {
 	char *uri = sl_format("%s" INDEX_NAME, folder->plan->uri);
-	int rc = uri ? sl_tensor_index_open(folder->ctx, uri, folder->options, out)
+	int rc = uri ? sl_tensor_index_open(folder->ctx, uri, folder->options, stop, out)
 	             : sl_fail(-ENOMEM, "no memory");
 
 	free(uri);
@@ -224,7 +225,7 @@ void sl_save_folder_sweep(struct sl_save_folder *folder)
 			rc = names_add(&dead, folder->old.files[i]);
 	/* The index is read after the locks: see above. */
 	if (!rc)
-		rc = folder_read_index(folder, &index);
+		rc = folder_read_index(folder, NULL, &index);
 	for (size_t i = 0; !rc && i < dead.count; i++)
 		if (!index_has(&index, dead.names[i]))
 			dead.names[count++] = dead.names[i];
@@ -238,7 +239,7 @@ void sl_save_folder_sweep(struct sl_save_folder *folder)
 
 /* -------------------------------------------------------------------------- from open to close */
 
-int sl_save_folder_open(struct sl_save_folder *folder, bool durable)
+int sl_save_folder_open(struct sl_save_folder *folder, bool durable, const _Atomic bool *stop)
 {
 	int rc = 0;
 
@@ -248,13 +249,13 @@ int sl_save_folder_open(struct sl_save_folder *folder, bool durable)
 		if (!rc)
 			rc = folder_lock(folder);
 	}
-	return rc ? rc : folder_read_index(folder, &folder->old);
+	return rc ? rc : folder_read_index(folder, stop, &folder->old);
 }
 
 bool sl_save_folder_in_index(const struct sl_save_folder *folder)
 {
 	struct sl_tensor_index index = {0};
-	bool found = !folder->plan->file_count || folder_read_index(folder, &index) ||
+	bool found = !folder->plan->file_count || folder_read_index(folder, NULL, &index) ||
 	             index_has(&index, folder->plan->files[0].name);
 
 	sl_tensor_index_clear(&index);

@@ -16,6 +16,7 @@
 #define OPENED_AGAIN 3  /* attempts to open an index that changes, and its files */
 #define READ_AGAIN   10 /* attempts to read an index alone */
 #define AT_ONCE      16 /* opened files */
+#define STOP_MS      50 /* a wait looks at *stop so often */
 /* Bytes of each, read before the format is known. */
 #define FIRST ((uint64_t)256 << 10)
 
@@ -80,6 +81,22 @@ struct opening {
 	_Atomic size_t next; /* that no thread has taken */
 };
 
+/* Waits for an open, which *stop cancels. */
+static int opening_start(const struct opening *o, const char *uri, sluice_file **out)
+{
+	sluice_op *op;
+	int rc = sluice_open_start(o->t->ctx, uri, o->options, NULL, NULL, &op);
+
+	if (rc)
+		return rc;
+	while ((rc = (int)sluice_wait(op, STOP_MS)) == -EINPROGRESS)
+		if (atomic_load(o->t->stop))
+			sluice_cancel(op);
+	rc = rc ? sl_fail(rc, "%s", sluice_op_message(op)) : sluice_op_file(op, out);
+	sluice_op_free(op);
+	return rc;
+}
+
 static int opening_open(const struct opening *o, const char *uri, struct sl_tensor_header *header)
 {
 	struct sluice_file_info info = {.size = sizeof(info)};
@@ -89,7 +106,9 @@ static int opening_open(const struct opening *o, const char *uri, struct sl_tens
 	file->name = sl_uri_name(uri);
 	if (!file->name)
 		return sl_fail(-ENOMEM, "no memory");
-	rc = sluice_open(o->t->ctx, uri, o->options, &file->file);
+	file->stop = o->t->stop;
+	rc = file->stop ? opening_start(o, uri, &file->file)
+	                : sluice_open(o->t->ctx, uri, o->options, &file->file);
 	if (!rc)
 		rc = sluice_stat(file->file, &info);
 	file->length = info.length;
@@ -207,7 +226,7 @@ static void tensors_clear(sluice_tensors *t)
 	free(t->files);
 	free(t->names.slots);
 	free(t->tensors);
-	*t = (struct sluice_tensors){.ctx = t->ctx};
+	*t = (struct sluice_tensors){.ctx = t->ctx, .stop = t->stop};
 }
 
 /* -------------------------------------------------------------------------------------- index */
@@ -255,9 +274,10 @@ static int tensors_fill_by(sluice_tensors *t, const char *uri,
 }
 
 int sl_tensor_index_open(sluice_context *ctx, const char *uri,
-                         const struct sluice_open_options *options, struct sl_tensor_index *out)
+                         const struct sluice_open_options *options, const _Atomic bool *stop,
+                         struct sl_tensor_index *out)
 {
-	struct sluice_tensors t = {.ctx = ctx};
+	struct sluice_tensors t = {.ctx = ctx, .stop = stop};
 	int rc = -ESTALE;
 
 	for (int attempt = 0; rc == -ESTALE && attempt < READ_AGAIN; attempt++) {

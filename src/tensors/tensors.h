@@ -34,10 +34,11 @@ struct sl_arena {
 
 struct sl_tensor_file {
 	sluice_file *file;
-	char *name;         /* safe to display */
-	const char *format; /* a constant */
-	bool summed;        /* its tensors have a CRC-32 */
-	uint64_t length;    /* bytes */
+	char *name;               /* safe to display */
+	const char *format;       /* a constant */
+	bool summed;              /* its tensors have a CRC-32 */
+	uint64_t length;          /* bytes */
+	const _Atomic bool *stop; /* that of the tensors */
 	struct sl_tensor_pair *metadata;
 	size_t metadata_count;
 	struct sl_arena arena;
@@ -60,6 +61,7 @@ struct sluice_tensors {
 	struct sl_names names; /* of tensors, and their indices */
 	struct sl_tensor_file *files;
 	size_t file_count;
+	const _Atomic bool *stop; /* NULL, or ends the opening early once set */
 };
 
 /* --------------------------------------------------------------------------------------- plan */

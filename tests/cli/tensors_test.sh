@@ -154,4 +154,41 @@ loads_are_measured() {
 	says "needs a --device"
 }
 
+# The server has no index, and is silent about the upload.
+a_second_interrupt_ends_a_copy_to_a_silent_server() {
+	safetensors a.safetensors '{"a":{"dtype":"U8","shape":[7],"data_offsets":[0,7]}}' 7
+	timeout 60 "$python" - "$sluice" <<- 'END' || fail "the copy did not end by the second interrupt"
+		import http.server, os, signal, subprocess, sys, threading
+
+		class Server(http.server.BaseHTTPRequestHandler):
+		    def do_GET(self):
+		        self.send_error(404)
+		    do_HEAD = do_GET
+		    def do_PUT(self):
+		        asked.set()
+		        ended.wait()
+		    do_DELETE = do_PUT
+
+		asked, ended = threading.Event(), threading.Event()
+		server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
+		threading.Thread(target=server.serve_forever, daemon=True).start()
+		keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+		endpoint = f"--endpoint-url=http://127.0.0.1:{server.server_port}"
+		copy = subprocess.Popen([sys.argv[1], "tensors", "cp", endpoint, "a.safetensors", "s3://bucket/prefix"],
+		                        env=os.environ | keys)
+		asked.wait()
+		status = None
+		for patience in 1, 10:
+		    copy.send_signal(signal.SIGINT)
+		    try:
+		        status = copy.wait(patience)
+		        break
+		    except subprocess.TimeoutExpired:
+		        pass
+		copy.kill()
+		ended.set()
+		sys.exit(status != -signal.SIGINT)
+	END
+}
+
 run_cases

@@ -2,10 +2,12 @@
 """Saving tensors: save(), to files, folders and S3."""
 import asyncio
 import concurrent.futures
+import errno
 import hashlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -179,6 +181,19 @@ def test_wrong_arguments_are_named(tmp_path):
     with pytest.raises(OSError, match="no path and no s3"):
         sluice.save(STATE, "http://127.0.0.1:1/x")
     assert not os.listdir(tmp_path)
+
+
+def test_a_save_is_cancelled_while_a_server_is_silent(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.getsockname()[1]}")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+        save = sluice.save({"a": numpy.ones(3)}, "s3://bucket/prefix")
+        server.accept()[0].recv(1)  # of the question for the index
+        assert save.cancel()
+        with pytest.raises(OSError) as raised:
+            save.wait(10)
+        assert raised.value.errno == errno.ECANCELED
 
 
 def test_a_save_that_is_cancelled_leaves_what_was_there(tmp_path):
