@@ -21,8 +21,6 @@
 /* While our writer changes a file again and again, a read begins anew for so long. */
 #define SL_ARRAY_PATIENCE_NS INT64_C(10000000000)
 
-struct sl_job;
-struct sl_tile;
 struct sl_undoing;
 
 /* An open dataset. */

@@ -6,7 +6,6 @@
  *
  * Threads: the main thread.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <sched.h>
 #include <stdarg.h>

@@ -124,7 +124,6 @@ struct cli_source {
 	const char *etag; /* or "" */
 	bool is_link;
 };
-struct cli_cp_options;
 /*
  * Begins a tree: lists a target on S3. folder: of the target, which is taken. Returns 0 or a
  * negative errno, printed; in any case finish() follows, with that error, or the first of the

@@ -6,7 +6,6 @@
  *
  * Threads: any, each with its own ends.
  */
-#include <err.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

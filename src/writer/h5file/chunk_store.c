@@ -2,7 +2,6 @@
 /* Chunks: storing them and scalars, and decoding them, as the last chunk of a continued dataset.
  * Threads: the file thread. */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
