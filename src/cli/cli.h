@@ -171,9 +171,9 @@ const char *cli_date_format(int64_t ns, char text[CLI_TEXT]);
 char *cli_visible(const char *text);
 /* Prints a line with a name between two texts, escaped as by sha256sum. Any thread. */
 void cli_print_escaped(FILE *to, const char *before, const char *name, const char *after);
-/* Writes text as a JSON string in quotes. Bytes that are not UTF-8 become U+FFFD. */
+/* Writes text as a JSON string in quotes, or null. Bytes that are not UTF-8 become U+FFFD. */
 void cli_json_text(FILE *to, const char *text);
-/* Prints `before`, and then text as a JSON string in quotes, or null. */
+/* Prints `before`, and then text as cli_json_text() does. */
 void cli_json_string(const char *before, const char *text);
 
 /* Prints the line of a tensor; file: NULL, or the file with it. */
