@@ -21,8 +21,6 @@
 /* While our writer changes a file again and again, a read begins anew for so long. */
 #define SL_ARRAY_PATIENCE_NS INT64_C(10000000000)
 
-struct sl_job;
-struct sl_tile;
 struct sl_undoing;
 
 /* An open dataset. */
@@ -213,8 +211,6 @@ void sl_job_end(struct sl_job *job);
 void sl_job_start(struct sl_array *array, struct sl_job *job);
 /* Whether there is no room for a tile more, or for the given part of the room. */
 bool sl_tiles_full_locked(const struct sl_array *array, unsigned part) SL_REQUIRES(&array->mutex);
-/* Has steps taken, if jobs want some and there is room, in the given part of it. */
-void sl_jobs_resume_locked(struct sl_array *array, unsigned part) SL_REQUIRES(&array->mutex);
 /* For sl_backend_ops. */
 void sl_array_cancel(struct sl_backend *backend);
 

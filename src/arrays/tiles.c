@@ -50,14 +50,6 @@ bool sl_job_count_locked(struct sl_job *job)
 	return !--job->pending;
 }
 
-void sl_job_start(struct sl_array *array, struct sl_job *job)
-{
-	sl_mutex_lock(&array->mutex);
-	sl_list_append(&array->locked.jobs, &job->link);
-	sl_jobs_resume_locked(array, 1);
-	sl_mutex_unlock(&array->mutex);
-}
-
 bool sl_tiles_full_locked(const struct sl_array *array, unsigned part)
 {
 	if (!array->blocks)
@@ -67,13 +59,22 @@ bool sl_tiles_full_locked(const struct sl_array *array, unsigned part)
 	        array->locked.in_flight >= SL_MAX(array->locked.most / part, 1));
 }
 
-void sl_jobs_resume_locked(struct sl_array *array, unsigned part)
+/* Has steps taken, if jobs want some and there is room, in the given part of it. */
+static void jobs_resume_locked(struct sl_array *array, unsigned part) SL_REQUIRES(&array->mutex)
 {
 	if (array->locked.stepping || sl_list_empty(&array->locked.jobs) ||
 	    sl_tiles_full_locked(array, part))
 		return;
 	array->locked.stepping = true;
 	sl_pool_submit(array->looks, &array->step);
+}
+
+void sl_job_start(struct sl_array *array, struct sl_job *job)
+{
+	sl_mutex_lock(&array->mutex);
+	sl_list_append(&array->locked.jobs, &job->link);
+	jobs_resume_locked(array, 1);
+	sl_mutex_unlock(&array->mutex);
 }
 
 /* --------------------------------------------------------------------------------- end of tiles */
@@ -135,7 +136,7 @@ void sl_tile_end(struct sl_tile *tile, const char *bytes, const struct sl_portio
 			sl_list_append(&over, &job->link);
 		free(portion);
 	}
-	sl_jobs_resume_locked(array, 2);
+	jobs_resume_locked(array, 2);
 	sl_mutex_unlock(&array->mutex);
 	if (!keep)
 		sl_tile_free(tile);

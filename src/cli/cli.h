@@ -64,13 +64,12 @@ const char *cli_option_choice(struct argp_state *state, const char *option, cons
 
 /*
  * The keys of options that set a member of the parser's input: a bool to true, an int to 1, a text
- * to the argument. A parser calls cli_option_member() for keys it does not know.
+ * to the argument; see cli_arguments_option().
  */
 enum { CLI_BOOL, CLI_INT, CLI_WORD, CLI_KINDS, CLI_FIRST_MEMBER = 4096, CLI_LAST_MEMBER = 8191 };
 #define CLI_MEMBER(kind, type, member) \
 	(CLI_FIRST_MEMBER + CLI_KINDS * (int)offsetof(struct type, member) + (kind))
 #define CLI_FLAG(type, member) CLI_MEMBER(CLI_BOOL, type, member)
-error_t cli_option_member(int key, char *arg, struct argp_state *state);
 
 /* The arguments of a subcommand that are no options. */
 struct cli_arguments {
@@ -172,9 +171,9 @@ const char *cli_date_format(int64_t ns, char text[CLI_TEXT]);
 char *cli_visible(const char *text);
 /* Prints a line with a name between two texts, escaped as by sha256sum. Any thread. */
 void cli_print_escaped(FILE *to, const char *before, const char *name, const char *after);
-/* Writes text as a JSON string in quotes. Bytes that are not UTF-8 become U+FFFD. */
+/* Writes text as a JSON string in quotes, or null. Bytes that are not UTF-8 become U+FFFD. */
 void cli_json_text(FILE *to, const char *text);
-/* Prints `before`, and then text as a JSON string in quotes, or null. */
+/* Prints `before`, and then text as cli_json_text() does. */
 void cli_json_string(const char *before, const char *text);
 
 /* Prints the line of a tensor; file: NULL, or the file with it. */
@@ -304,5 +303,17 @@ bool cli_is_object(const char *uri);
 char *cli_blob_option(char *uri, const char *key, const char *value);
 /* Returns the URI of a named blob; the caller frees the URI. */
 char *cli_blob_uri(const char *name);
+
+/* ------------------------------------------------------------------------------------ machine */
+
+/* A finding about the machine; the strings of feature point into the finding or are constants. */
+struct cli_finding {
+	struct sluice_feature feature;
+	char detail[256];
+};
+/* Returns the finding at index; false past the last. */
+bool cli_machine_finding(size_t index, struct cli_finding *out);
+/* Returns the cores of a NUMA node, -1: of all, that this process may use; -1: unknown. */
+int cli_cores_of_node(int node);
 
 #endif

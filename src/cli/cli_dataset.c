@@ -67,10 +67,7 @@ static void array_print_json(FILE *to, const struct sluice_array_info *info)
 	fprintf(to, "\"shape\": %s, ", lengths_of(info->shape, info->rank, "[]").text);
 	fprintf(to, "\"chunk\": %s, \"type\": ",
 	        info->chunk[0] ? lengths_of(info->chunk, info->rank, "[]").text : "null");
-	if (info->type)
-		cli_json_text(to, info->type);
-	else
-		fputs("null", to);
+	cli_json_text(to, info->type);
 	fputs(", \"filters\": ", to);
 	cli_json_text(to, info->filters ? info->filters : "");
 	fputs(", ", to);
@@ -140,10 +137,7 @@ static int array_found(void *user, const struct sluice_array_info *info)
 		if (!info->is_group) {
 			array_print_json(list->out, info);
 			fprintf(list->out, "\"length\": %" PRIu64 ", \"refused\": ", info->bytes);
-			if (info->refused)
-				cli_json_text(list->out, info->refused);
-			else
-				fputs("null", list->out);
+			cli_json_text(list->out, info->refused);
 		}
 		fputs(info->is_group ? "\"group\": true, \"name\": " : ", \"name\": ", list->out);
 		cli_json_text(list->out, info->name);

@@ -6,7 +6,6 @@
  *
  * Threads: the main thread.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -16,7 +15,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "doctor.h"
+#include "cli.h"
 
 __attribute__((format(printf, 2, 3))) static void make_finding(struct cli_finding *f,
                                                                const char *format, ...)
@@ -37,16 +36,6 @@ static void describe_kernel(struct cli_finding *f)
 		make_finding(f, "%s %s, %s", u.sysname, u.release, u.machine);
 }
 
-static int usable_cores(void)
-{
-	size_t bytes;
-	cpu_set_t *set = sl_machine_cores("", -1, &bytes);
-	int count = set ? CPU_COUNT_S(bytes, set) : 0;
-
-	CPU_FREE(set);
-	return count > 0 ? count : (int)sysconf(_SC_NPROCESSORS_ONLN);
-}
-
 int cli_cores_of_node(int node)
 {
 	size_t bytes;
@@ -59,9 +48,9 @@ int cli_cores_of_node(int node)
 
 static void describe_cores(struct cli_finding *f)
 {
-	unsigned cores = (unsigned)usable_cores(), quota = sl_machine_quota("");
+	long online = sysconf(_SC_NPROCESSORS_ONLN), own = cli_cores_of_node(-1);
+	unsigned cores = (unsigned)(own > 0 ? own : online), quota = sl_machine_quota("");
 	unsigned usable = SL_MIN(cores, quota);
-	long online = sysconf(_SC_NPROCESSORS_ONLN);
 
 	make_finding(f, "%u for this process%s, %ld online", usable,
 	             quota < cores ? " by its cgroup's quota" : "", online);

@@ -81,6 +81,10 @@ void cli_print_escaped(FILE *to, const char *before, const char *name, const cha
 
 void cli_json_text(FILE *to, const char *text)
 {
+	if (!text) {
+		fputs("null", to);
+		return;
+	}
 	putc('"', to);
 	for (const char *s = text; *s;) {
 		uint32_t code = 0;
@@ -104,10 +108,7 @@ void cli_json_text(FILE *to, const char *text)
 void cli_json_string(const char *before, const char *text)
 {
 	fputs(before, stdout);
-	if (text)
-		cli_json_text(stdout, text);
-	else
-		fputs("null", stdout);
+	cli_json_text(stdout, text);
 }
 
 char *cli_local_path(const char *uri)

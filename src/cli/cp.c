@@ -258,13 +258,6 @@ static int commit_await(struct commit *commit, const char *name, bool among)
 	return commit->rc;
 }
 
-static int commit_parts(struct cli_end *target, const struct cli_cp_options *o)
-{
-	struct commit commit = {.target = target, .durable = o->durable};
-
-	return commit_await(&commit, target->name, o->sum);
-}
-
 /*
  * Copies an object by its server. Returns 0, a negative errno, printed, or -ENOTSUP, not printed:
  * the bytes have to pass this machine, since the server cannot, or since they have to be seen.
@@ -320,7 +313,9 @@ static int copy_ends(struct cli_copy *copy, const struct cli_cp_options *o, stru
 	 * keeps parts. */
 	if (!target->path && !target->parts)
 		cli_interrupt_release();
-	rc = target->parts ? commit_parts(target, o) : cli_end_commit(target, o->durable);
+	struct commit commit = {.target = target, .durable = o->durable};
+	rc = target->parts ? commit_await(&commit, target->name, o->sum)
+	                   : cli_end_commit(target, o->durable);
 	if (rc)
 		return rc;
 	if (copy->hash && target->fd == STDOUT_FILENO)

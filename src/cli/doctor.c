@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "doctor.h"
+#include "cli.h"
 #include "sluice/store.h"
 #include "sluice/writer.h"
 

@@ -6,7 +6,6 @@
  *
  * Threads: any, each with its own ends.
  */
-#include <err.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -100,12 +99,6 @@ static int adopt_descriptor(struct cli_end *end, int fd)
 	return 0;
 }
 
-static int end_open_file(sluice_context *ctx, struct cli_end *end, const char *uri,
-                         const struct sluice_open_options *options)
-{
-	return cli_said(sluice_open(ctx, uri, options, &end->file));
-}
-
 /* Makes the end that of a dataset of the file: that of a .npy file of it. */
 static int end_show_dataset(struct cli_end *end, const char *file)
 {
@@ -129,7 +122,7 @@ static int end_open_source_file(sluice_context *ctx, const char *uri, const stru
 	options.flags = SLUICE_OPEN_READ | how->flags;
 	options.first_bytes = options.expected_size = how->first_bytes;
 	CLI_OWNED char *file = cli_dataset_open_split(ctx, uri, &options);
-	int rc = end_open_file(ctx, end, file ? file : uri, &options);
+	int rc = cli_said(sluice_open(ctx, file ? file : uri, &options, &end->file));
 
 	rc = rc ? rc : cli_said(sluice_stat(end->file, &st));
 	end->length = st.length;
@@ -296,7 +289,7 @@ static int end_open_block_device(sluice_context *ctx, const char *path,
 	options->flags &= ~(unsigned)(SLUICE_OPEN_REPLACE | SLUICE_OPEN_EXCLUSIVE);
 	options->expected_size = 0;
 	out->sparse = out->replaces = false;
-	int rc = end_open_file(ctx, out, path, options);
+	int rc = cli_said(sluice_open(ctx, path, options, &out->file));
 	if (rc)
 		return rc;
 	rc = cli_said(sluice_stat(out->file, &st));
@@ -332,7 +325,7 @@ static int end_open_new_file(sluice_context *ctx, const char *path, const struct
 	out->replaces = true;
 	if (o->continues)
 		out->part = cli_part_new(target, &options->part);
-	rc = end_open_file(ctx, out, target, options);
+	rc = cli_said(sluice_open(ctx, target, options, &out->file));
 	if (rc == 0 && out->part)
 		rc = cli_part_begin(out->part, ctx, source, out->file);
 	return rc;
@@ -443,22 +436,13 @@ static int check_length(const struct cli_end *source, const char *uri)
 	                source->name, blob ? "a blob" : "a web server");
 }
 
-/* Opens a blob without the rest of common memory, because this process makes no other blob. */
-static int open_alone(sluice_context *ctx, const char *uri, struct sluice_open_options *options,
-                      struct cli_end *out)
-{
-	char *alone = cli_blob_option(cli_format("%s", uri), "alone", NULL);
-	int rc = end_open_remote(ctx, alone, options, out);
-
-	free(alone);
-	return rc;
-}
-
 static int end_open_blob(sluice_context *ctx, const char *uri, struct sluice_open_options *options,
                          struct cli_end *out)
 {
 	struct sluice_file_info st = {.size = sizeof(st)};
-	int rc = open_alone(ctx, uri, options, out);
+	/* Without the rest of common memory: this process makes no other blob. */
+	CLI_OWNED char *alone = cli_blob_option(cli_format("%s", uri), "alone", NULL);
+	int rc = end_open_remote(ctx, alone, options, out);
 
 	if (rc == 0 && sluice_stat(out->file, &st) == 0) {
 		out->memory = st.memory;

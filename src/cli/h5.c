@@ -76,10 +76,7 @@ static void dataset_print(void *user, const struct sluice_frames_dataset *d)
 		        d->frames, d->chunks, d->masked, d->bytes, d->wrong);
 		cli_json_text(o->out, d->filters);
 		fputs(", \"message\": ", o->out);
-		if (d->message)
-			cli_json_text(o->out, d->message);
-		else
-			fputs("null", o->out);
+		cli_json_text(o->out, d->message);
 		fputs("}\n", o->out);
 	} else {
 		fprintf(o->out, "%-24s %" PRIu64 " frames, %" PRIu64 " chunks, %s%s%s\n", name,

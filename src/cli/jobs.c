@@ -16,7 +16,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-#include "jobs.h"
+#include "cp.h"
 
 enum {
 	MOST_FILES = 4,     /* at a time, of others than small objects */

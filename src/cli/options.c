@@ -158,7 +158,7 @@ void *cli_grow(void *array, size_t count, size_t bytes)
 	return array;
 }
 
-error_t cli_option_member(int key, char *arg, struct argp_state *state)
+static error_t option_member(int key, char *arg, struct argp_state *state)
 {
 	int at = key - CLI_FIRST_MEMBER;
 	char *member = (char *)state->input + at / CLI_KINDS;
@@ -188,7 +188,7 @@ error_t cli_arguments_option(struct cli_arguments *a, int key, char *arg, struct
 			argp_error(state, "too many arguments: '%s'", a->of[a->most]);
 		return 0;
 	default:
-		return cli_option_member(key, arg, state);
+		return option_member(key, arg, state);
 	}
 }
 

@@ -6,7 +6,6 @@
  *
  * Threads: the main thread.
  */
-#include <err.h>
 #include <stdlib.h>
 #include <time.h>
 

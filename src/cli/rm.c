@@ -6,7 +6,6 @@
  *
  * Threads: the main thread, and others that take entries of a list in turn and remove them.
  */
-#include <err.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>

@@ -6,7 +6,6 @@
  *
  * Threads: the main thread.
  */
-#include <err.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>

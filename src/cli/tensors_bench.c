@@ -7,7 +7,6 @@
  *
  * Threads: the main thread.
  */
-#include <err.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/resource.h>

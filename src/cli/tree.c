@@ -18,7 +18,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "jobs.h"
+#include "cp.h"
 
 /* A folder, which gets its permissions and times after its content. */
 struct folder {

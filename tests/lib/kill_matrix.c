@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "lib/kill_matrix.h"
-#include "protocol/step.h"
+#include "protocol/protocol.h"
 
 unsigned kill_matrix_lost;
 static char died[220]; /* the file that a server makes at its death */

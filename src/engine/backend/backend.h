@@ -12,7 +12,6 @@ struct sl_bounce;
 struct sl_cufile;
 struct sl_device;
 struct sl_http_engine;
-struct sl_listing;
 struct sl_slot_use;
 struct sl_uring;
 

@@ -19,7 +19,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "http/hedge.h"
+#include "http/http_internal.h"
 
 /* Bytes in all hedges of a context. */
 #define MOST_BYTES ((uint64_t)128 << 20)

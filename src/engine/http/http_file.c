@@ -13,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "http/multipart.h"
+#include "http/http_internal.h"
 
 #define LEAST_SLOT ((size_t)1 << 20)
 #define CHECKSUM   8 /* characters of a CRC-32C in base64 */

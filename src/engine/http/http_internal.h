@@ -287,4 +287,62 @@ int sl_http_upload_commit(struct sl_http_upload *upload);
 /* Without a commit before, the server keeps nothing. NULL is allowed. */
 void sl_http_upload_free(struct sl_http_upload *upload);
 
+/* ----------------------------------------------------------------------------------- hedge.c */
+
+struct sl_http_hedge;
+
+/* A GET of the kinds range and second. */
+struct sl_http_get {
+	struct sl_http_request request;
+	struct sl_piece *piece;
+	struct sl_piece *instead;    /* in a second GET: the first GET's piece; else NULL */
+	struct sl_http_hedge *hedge; /* in a first GET with a second; else NULL */
+};
+
+static inline struct sl_http_get *sl_http_get_of(const struct sl_http_request *request)
+{
+	return SL_CONTAINER(request, struct sl_http_get, request);
+}
+
+/* Returns whether a slow attempt of a file is hedged, or begun anew. */
+static inline bool sl_http_may_hedge(const struct sl_http *http)
+{
+	return http->core->settings.http_hedge &&
+	       !(http->flags & (SLUICE_OPEN_HTTP2 | SLUICE_OPEN_WRITE));
+}
+
+/* Members `late` of the kinds range and second. The first asks for the rest of a part once more, if
+ * it is slow by now, there were few hedges, and memory is left for them; this attempt goes on. The
+ * attempt of a slow second GET begins anew. */
+bool sl_http_hedge_look(struct sl_http_request *request, int64_t now);
+bool sl_http_hedge_look_second(struct sl_http_request *request, int64_t now);
+/* Returns whether the second request has brought the rest: the first is to end. */
+bool sl_http_hedge_is_won(const struct sl_http_hedge *hedge);
+/* The first request is over, and its piece has the result. Ends the piece, at once or when the
+ * second request has ended. On the reactor that moved the first. */
+void sl_http_hedge_over(struct sl_http_hedge *hedge);
+
+/* ------------------------------------------------------------------------------- multipart.c */
+
+int sl_http_multipart_new(struct sl_http *http, const struct sluice_open_options *options,
+                          struct sl_http_multipart **out);
+/* A piece of a remote file. */
+struct sl_http_piece {
+	struct sl_piece base;
+	bool waits; /* for a buffer of an upload, so no thread has it */
+};
+static inline struct sl_http_piece *sl_http_piece_of(const struct sl_piece *piece)
+{
+	return SL_CONTAINER(piece, struct sl_http_piece, base);
+}
+void sl_http_multipart_submit(struct sl_http_multipart *multipart, struct sl_piece *piece);
+/* A PUT to a plain server takes no bytes through slots. */
+extern const struct sl_slot_writes sl_http_slot_writes;
+/* Ends cancelled pieces that wait; the object will lack their bytes, so it fails. Any thread. */
+void sl_http_multipart_cancel(struct sl_http_multipart *multipart);
+/* Sends the rest, and makes the object visible. Returns 0, or -errno with a sentence. */
+int sl_http_multipart_commit(struct sl_http_multipart *multipart);
+/* Unless a commit succeeded the server drops what it has, which is waited for. May be NULL. */
+void sl_http_multipart_free(struct sl_http_multipart *multipart);
+
 #endif

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "http/hedge.h"
+#include "http/http_internal.h"
 
 #define LEAST_LOOK_NS 50000000 /* a rate over a shorter time means nothing */
 #define FIRST_ALLOWED 16

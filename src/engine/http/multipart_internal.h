@@ -5,7 +5,7 @@
 #define SL_HTTP_MULTIPART_INTERNAL_H
 
 #include "http/call.h"
-#include "http/multipart.h"
+#include "http/http_internal.h"
 
 /* How an object is cut into parts. */
 struct sl_http_plan {

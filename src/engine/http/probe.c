@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "http/hedge.h"
+#include "http/http_internal.h"
 
 #define SLOW_ANSWER INT64_C(1000000000) /* ns, to open, where parts are not slower */
 

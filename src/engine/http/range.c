@@ -9,8 +9,7 @@
  */
 #include <errno.h>
 
-#include "http/hedge.h"
-#include "http/multipart.h"
+#include "http/http_internal.h"
 
 /* ------------------------------------------------------------------------------------- kinds */
 

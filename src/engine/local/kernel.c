@@ -9,7 +9,6 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <linux/stat.h>
-#include <stdio.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>

@@ -14,7 +14,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "s3/address.h"
 #include "s3/s3_internal.h"
 
 #define LONGEST_BUCKET 255

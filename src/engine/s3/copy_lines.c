@@ -14,7 +14,6 @@
 
 #include <curl/curl.h>
 
-#include "s3/address.h"
 #include "s3/s3_internal.h"
 
 #define SOURCE    "x-amz-copy-source-"

@@ -13,7 +13,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "s3/address.h"
 #include "s3/credentials.h"
 
 void sl_s3_keys_clear(struct sl_s3_keys *keys)

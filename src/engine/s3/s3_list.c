@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "s3/address.h"
 #include "s3/credentials.h"
 #include "s3/s3_internal.h"
 

@@ -3,7 +3,6 @@
 #ifndef SL_S3_SIGN_H
 #define SL_S3_SIGN_H
 
-#include "s3/address.h"
 #include "s3/credentials.h"
 #include "s3/s3_internal.h"
 

@@ -8,7 +8,6 @@
  * Threads: any; an sl_unfilter belongs to one thread at a time.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

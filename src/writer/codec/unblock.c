@@ -10,7 +10,6 @@
  *
  * Threads: any.
  */
-#include <endian.h>
 #include <errno.h>
 #include <string.h>
 

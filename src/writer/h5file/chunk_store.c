@@ -2,7 +2,6 @@
 /* Chunks: storing them and scalars, and decoding them, as the last chunk of a continued dataset.
  * Threads: the file thread. */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -377,8 +376,9 @@ static int scalar_clear(struct sl_h5_file *file, const struct sl_h5_scalar *scal
 	return chunk_clear(file, scalar->id, start, (scalar->extent - at) * bytes, size);
 }
 
-/* HDF5 takes chunks out of the index. At the end nothing uses the freed space. */
-int sl_h5_dataset_trim(struct sl_h5_dataset *dataset)
+/* At the end: partly stored frames are not seen, and a longer extent would show nothing. HDF5 takes
+ * chunks out of the index. At the end nothing uses the freed space. */
+static int chunk_trim(struct sl_h5_dataset *dataset)
 {
 	uint64_t last = dataset->partial ? dataset->frames - dataset->begun : 0;
 	uint64_t n = last < dataset->gather ? dataset->partial_bytes : 0;
@@ -416,7 +416,7 @@ int sl_h5_datasets_flush(struct sl_h5_file *file, bool last)
 		if (!err && !file->own.named)
 			err = sl_h5_scales_refer(file, dataset);
 		if (!err && last)
-			err = sl_h5_dataset_trim(dataset);
+			err = chunk_trim(dataset);
 	}
 	if (!err)
 		err = sl_h5_flush(file);

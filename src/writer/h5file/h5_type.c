@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Types of elements of any program's files, described as numpy does (see <sluice/arrays.h>), and
  * filters of chunks. Threads: any, with HDF5's lock. */
-#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

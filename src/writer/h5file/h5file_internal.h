@@ -198,8 +198,6 @@ int sl_h5_datasets_flush(struct sl_h5_file *file, bool last);
 int sl_h5_file_pack(struct sl_h5_file *file);
 /* Bytes at the end of the file that a scalar may take in a flush. */
 #define SL_H5_AHEAD ((uint64_t)24 << 10)
-/* At the end: partly stored frames are not seen, and a longer extent would show nothing. */
-int sl_h5_dataset_trim(struct sl_h5_dataset *dataset);
 /* For chunks with several frames: their records, and those of chunks that are partly there. */
 int sl_h5_partial_chunks_init(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout);
 /* Writes scalars and attributes before a flush. */

@@ -85,11 +85,6 @@ static herr_t read_close(H5FD_t *base)
 	return 0;
 }
 
-static int read_compare(const H5FD_t *left, const H5FD_t *right)
-{
-	return (left > right) - (left < right);
-}
-
 static herr_t read_query(const H5FD_t *base, unsigned long *flags)
 {
 	(void)base;
@@ -160,7 +155,6 @@ static const H5FD_class_t read_class = {
 	.fapl_size = sizeof(struct sl_read_vfd *),
 	.open = read_open,
 	.close = read_close,
-	.cmp = read_compare,
 	.query = read_query,
 	.get_eoa = read_get_eoa,
 	.set_eoa = read_set_eoa,

@@ -3,7 +3,6 @@
  * Threads: the file thread. */
 #include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,7 +6,6 @@
  * server->using.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -76,8 +76,7 @@ static bool link_send_some(struct sl_link *link)
 
 	sl_list_init(&fresh);
 	sl_mutex_lock(&link->mutex);
-	while ((at = sl_list_take(&link->locked.outbox)))
-		sl_list_append(&fresh, at);
+	sl_list_take_all(&link->locked.outbox, &fresh);
 	sl_mutex_unlock(&link->mutex);
 	while ((at = sl_list_take(&fresh))) {
 		struct sl_outgoing *out = SL_CONTAINER(at, struct sl_outgoing, link);
@@ -185,8 +184,7 @@ static void link_abandon(struct sl_link *link)
 		outgoing_free(SL_CONTAINER(at, struct sl_outgoing, link));
 	sl_mutex_unlock(&link->mutex);
 	sl_mutex_lock(&abandoned.mutex);
-	while ((at = sl_list_take(&link->sending)))
-		sl_list_append(&abandoned.list, at);
+	sl_list_take_all(&link->sending, &abandoned.list);
 	sl_mutex_unlock(&abandoned.mutex);
 }
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The server's words to the ranks: answers, errors, and a full disk, for which it waits.
  * Threads: the server's. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 

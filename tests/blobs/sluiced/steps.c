@@ -6,7 +6,7 @@
  * there is a file SLUICE_TEST_HUNG, reads of files and reservations in them wait. */
 #include "core/core.h"
 
-#include "protocol/step.h"
+#include "protocol/protocol.h"
 
 #include <errno.h>
 #include <fcntl.h>

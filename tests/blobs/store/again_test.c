@@ -11,7 +11,6 @@
 
 #include "lib/daemon.h"
 #include "protocol/protocol.h"
-#include "protocol/step.h"
 
 static char next[220]; /* the file with the step at which a server dies */
 

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "lib/daemon.h"
-#include "protocol/step.h"
+#include "protocol/protocol.h"
 
 enum { THREADS_MOST = 6, ACTIONS_MOST = 8, PER_DAEMON = 40, HANG_SECONDS = 60, WAIT_MS = 50000 };
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The number of transfers against servers that are only simulated: their time is counted, not spent. */
-#include "http/hedge.h"
 #include "http/http_internal.h"
 #include "lib/unit.h"
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names of objects and their addresses; signatures: the published cases; XML and ETags of answers. */
-#include "s3/address.h"
 #include "s3/s3_internal.h"
 #include "s3/sign.h"
 

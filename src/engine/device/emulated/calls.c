@@ -7,7 +7,6 @@
  *
  * Threads: any thread that calls the driver.
  */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

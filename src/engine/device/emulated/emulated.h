@@ -158,8 +158,6 @@ void sl_emulated_channel_leave(struct command *command);
 
 void *sl_emulated_engine(void *device);
 void *sl_emulated_functions(void *device);
-/* Returns true if the word of the command has been reached. */
-bool sl_emulated_word_reached(const struct command *command);
 /* Returns true if no earlier work of other streams must come first. */
 bool sl_emulated_in_order(struct emulated *device, const struct command *command)
 	SL_REQUIRES(&device->mutex);

@@ -11,7 +11,6 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "device/emulated/emulated.h"
 
@@ -22,7 +21,7 @@
 
 /* ------------------------------------------------------------------------- what could run */
 
-bool sl_emulated_word_reached(const struct command *command)
+static bool engine_word_reached(const struct command *command)
 {
 	uint32_t now = atomic_load_explicit(command->word.at, memory_order_acquire);
 
@@ -97,7 +96,7 @@ static bool command_ready(struct emulated *device, struct command *command, stru
 		return false;
 	switch (command->kind) {
 	case AWAIT_WORD:
-		if (sl_emulated_word_reached(command))
+		if (engine_word_reached(command))
 			break;
 		look->polls = true;
 		return false;
