@@ -14,6 +14,7 @@
 #include "core/core.h"
 
 #define LOOK_AHEAD 32 /* tasks among which a thread looks for a task of its own */
+#define SKIPS_MOST 32 /* later tasks that are taken before the first */
 /* Naps become longer while no task is left. */
 #define NAP_NS      100000
 #define MOST_NAP_NS 400000
@@ -106,6 +107,23 @@ static void pool_worker_sleep(struct pool_worker *worker)
 	atomic_fetch_sub(&pool->asleep, 1);
 }
 
+/* Returns a task of the worker's own home among those of a list, or the first. */
+static struct sl_task *pool_choose(const struct sl_list *from, uintptr_t own, unsigned most)
+{
+	struct sl_task *first = SL_CONTAINER(from->next, struct sl_task, link);
+	struct sl_list *link = from->next;
+
+	for (unsigned i = 0; i < LOOK_AHEAD && link != from; i++, link = link->next) {
+		struct sl_task *task = SL_CONTAINER(link, struct sl_task, link);
+
+		if (task->home % most != own || first->skips == SKIPS_MOST)
+			continue;
+		first->skips += task != first;
+		return task;
+	}
+	return first;
+}
+
 /*
  * Takes a task, if possible of the worker's own home: a buffer that is used again and again is
  * still in the caches of the core that filled it last. On four cores this moves a tenth more than
@@ -119,25 +137,13 @@ static struct sl_task *pool_worker_take(struct pool_worker *worker)
 	unsigned most = SL_MIN(pool->most, atomic_load(&pool->limit));
 	struct sl_task *taken = NULL;
 	struct sl_list *from;
-	unsigned seen = 0;
 
 	if (!atomic_load_explicit(&queue->count, memory_order_relaxed))
 		return NULL;
 	sl_mutex_lock(&queue->mutex);
 	from = sl_queue_list_locked(queue);
-	for (struct sl_list *link = from ? from->next : NULL; link != from; link = link->next) {
-		struct sl_task *task = SL_CONTAINER(link, struct sl_task, link);
-
-		if (!taken)
-			taken = task;
-		if (task->home % most == own) {
-			taken = task;
-			break;
-		}
-		if (++seen == LOOK_AHEAD)
-			break;
-	}
-	if (taken) {
+	if (from) {
+		taken = pool_choose(from, own, most);
 		sl_list_remove(&taken->link);
 		worker->busy = true;
 		worker->eager |= !taken->patient;
@@ -352,6 +358,7 @@ struct sl_task *sl_pool_take(struct sl_pool *pool, const void *owner)
 
 void sl_pool_submit(struct sl_pool *pool, struct sl_task *task)
 {
+	task->skips = 0;
 	if (task->patient) {
 		atomic_fetch_add(&pool->waiting, 1);
 		sl_queue_push_quietly(&pool->queue, &task->link);

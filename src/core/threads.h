@@ -158,7 +158,8 @@ struct sl_task {
 	struct sl_list link;
 	/* Tasks of the same home prefer the same worker, whose caches hold their memory. */
 	uintptr_t home;
-	bool urgent; /* taken before others */
+	unsigned skips; /* later tasks that were taken before it; the pool's */
+	bool urgent;    /* taken before others */
 	/* That the task belongs to, for sl_pool_take(), or NULL. patient: a thread is about to take
 	 * it so, and no worker is woken; if it does not, a worker runs the task after its next look
 	 * at the queue, which it has after a nap of at most 0.5 ms or a task. */

@@ -241,6 +241,66 @@ TEST(a_patient_task_is_taken_by_its_owner_or_runs_later)
 	assert_int_equal(atomic_load(&count), 400);
 }
 
+enum { AHEAD = 32, LATER = AHEAD + 8 };
+
+struct noted {
+	struct sl_task task;
+	_Atomic unsigned *next; /* place among those that have run */
+	unsigned place;
+};
+
+static void note_task(struct sl_task *task)
+{
+	struct noted *noted = SL_CONTAINER(task, struct noted, task);
+
+	noted->place = atomic_fetch_add(noted->next, 1);
+}
+
+static _Atomic bool may_end[2];
+static _Atomic unsigned holding;
+
+/* Keeps a worker until it may end, by the number in the worker's name. */
+static void hold_worker(struct sl_task *task)
+{
+	char name[16];
+
+	(void)task;
+	pthread_getname_np(pthread_self(), name, sizeof(name));
+	atomic_fetch_add(&holding, 1);
+	while (!atomic_load(&may_end[name[strlen(name) - 1] == '1']))
+		nanosleep(&(struct timespec){0, 500000}, NULL);
+}
+
+TEST(a_worker_takes_its_own_tasks_first_and_the_head_after_32_of_them)
+{
+	static struct noted tasks[2 + LATER];
+	struct sl_task held[2] = {{.run = hold_worker}, {.run = hold_worker, .home = 1}};
+	_Atomic unsigned next = 0;
+	struct sl_pool *pool;
+
+	assert_int_equal(sl_pool_start("own", 2, 2, &pool), 0);
+	for (unsigned i = 0; i < 2; i++)
+		sl_pool_submit(pool, &held[i]);
+	while (atomic_load(&holding) < 2)
+		nanosleep(&(struct timespec){0, 500000}, NULL);
+	/* The first two are of the worker that stays away. */
+	for (unsigned i = 0; i < 2 + LATER; i++) {
+		tasks[i] = (struct noted){.task.run = note_task, .task.home = i < 2, .next = &next};
+		sl_pool_submit(pool, &tasks[i].task);
+	}
+	atomic_store(&may_end[0], true);
+	while (atomic_load(&next) < 2 + LATER)
+		nanosleep(&(struct timespec){0, 500000}, NULL);
+	atomic_store(&may_end[1], true);
+	sl_pool_stop(pool);
+	sl_pool_free(pool);
+	for (unsigned i = 0; i < AHEAD; i++)
+		assert_int_equal(tasks[2 + i].place, i);
+	assert_int_equal(tasks[0].place, AHEAD);
+	assert_int_equal(tasks[2 + AHEAD].place, AHEAD + 1);
+	assert_int_equal(tasks[1].place, 1 + LATER);
+}
+
 static unsigned wakes;
 
 static void count_wake(struct sl_sleeper *sleeper)
