@@ -200,6 +200,8 @@ def measure(b, scale, sets):
                 samples = against.in_turn(b.rounds, {tool: folder.side(tool, way, port) for tool in ["sluice", *there]})
                 best = max(there, key=lambda tool: statistics.median(s.rate for s in samples[tool]))
                 row = f"{title}, {way}, {road}"
+                print(f"  {row}: seconds, medians: " + ", ".join(
+                    f"{tool} {statistics.median(s.seconds for s in samples[tool]):.2f}" for tool in samples), flush=True)
                 b.tables.append((row, ["", "files a second", "ms of processor time for each"], [
                     [tool, f"{statistics.median(s.rate for s in samples[tool]) / folder.size:.0f}",
                      f"{statistics.median(s.cpu_seconds for s in samples[tool]) / folder.count * 1000:.2f}"] for tool in samples]))

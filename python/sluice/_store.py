@@ -13,6 +13,7 @@ import os
 import re
 import select
 import sys
+import threading
 from typing import TYPE_CHECKING, Any, Iterable, NamedTuple, Sequence
 
 from . import _context, _core, _libraries, _memory, _stream
@@ -271,13 +272,16 @@ class Watch(_core.Watch):
     def __init__(self, store: _core.Store, prefix: str) -> None:
         super().__init__(store, prefix)
         self._events: collections.deque[Event] = collections.deque()
+        # A drain whose task was cancelled goes on in its thread, beside that of the next task.
+        self._draining = threading.Lock()
         self._closed = False
         self._woken: asyncio.Future[None] | None = None
 
     def _drain(self) -> None:
         """Take the events that are there; waits only while a server that is gone is looked for."""
-        while (event := self._take()) is not None:
-            self._events.append(Event(_KINDS[event[0]], *event[1:]))
+        with self._draining:
+            while (event := self._take()) is not None:
+                self._events.append(Event(_KINDS[event[0]], *event[1:]))
 
     def _wake(self) -> None:
         if self._woken is not None and not self._woken.done():

@@ -442,6 +442,33 @@ def test_a_task_that_is_cancelled_loses_no_event(store):
     asyncio.run(asyncio.wait_for(run(), 60))
 
 
+def test_a_cancelled_task_and_the_next_take_events_in_order(store):
+    async def run():
+        with store.watch() as watch:
+            for name in "01":
+                store.put(name, b"x").release()
+            take, taken = watch._take, threading.Event()
+
+            def slowly():
+                event = take()
+                if not taken.is_set():
+                    taken.set()
+                    time.sleep(0.3)
+                return event
+
+            watch._take = slowly
+            task = asyncio.create_task(anext(watch))
+            while not taken.is_set():
+                await asyncio.sleep(0.001)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            seen = [await asyncio.wait_for(anext(watch), 60) for _ in range(4)]
+            assert [event.name for event in seen if event.kind == "sealed"] == ["0", "1"]
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
 def test_a_second_task_is_refused_by_a_watch(store):
     async def run():
         with store.watch() as watch:
