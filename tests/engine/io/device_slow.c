@@ -225,7 +225,9 @@ LOCAL_TEST(a_read_of_a_disk_into_host_memory_in_stream_order_has_all_its_pieces,
 	c.backend = "posix";
 	c.workers = 0;
 	config_tune(&c, "operation_depth", most);
+	config_tune(&c, "slot_bytes", part);
 	config_tune(&c, "piece_bytes", part);
+	c.staging_bytes = MIB;
 	config_tune(&c, "bounce_bytes", 0);
 	fixture_config(f, &c);
 	file_make(path, n, 1);
