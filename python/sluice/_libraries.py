@@ -90,7 +90,9 @@ class Torch:
             raise MemoryError(f"the tensors have {size} bytes, and {self.device} has {free} free")
 
     def stream(self, tensors: Iterable[Any], stream: Any) -> int | None:
-        return None if stream is None else max(_stream.find(tensor, stream) for tensor in tensors)
+        if stream is None:
+            return None
+        return max((_stream.find(tensor, stream) for tensor in tensors), default=_stream.number(stream))
 
 
 class Numpy:

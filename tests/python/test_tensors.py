@@ -337,6 +337,12 @@ def test_wrong_input(model, tmp_path):
         sluice.load(model[0], framework="np", stream=1)
 
 
+def test_a_stream_serves_no_tensors_too():
+    torch = object.__new__(sluice._libraries.Torch)
+    assert torch.stream([], 5) == 5
+    assert torch.stream([], None) is None
+
+
 def test_many_loads_leave_nothing(model):
     def load():
         with sluice.safe_open(model[0], "np") as f:
