@@ -209,13 +209,13 @@ static void piece_fill(struct sl_piece *piece)
 }
 
 /* Returns how many pieces of a staged read a disk has at a time. A virtual disk may end all of them
- * at once: the next are handed out then, in slots that are free, while these are copied. */
+ * at once: the next are handed out then, in slots, if it has any, while these are copied. */
 static unsigned plan_depth_of_disk_locked(const struct sluice_op *op) SL_REQUIRES(&op->mutex)
 {
 	const struct sl_plan *plan = &op->locked.plan;
 	uint64_t ring = (uint64_t)op->staged->count * op->staged->shape.slot_bytes;
 
-	if (op->bytes <= ring)
+	if (!ring || op->bytes <= ring)
 		return plan->limits->depth;
 	return (unsigned)SL_MIN(SL_MAX(ring / 2 / plan->piece_bytes, 2), plan->limits->depth);
 }

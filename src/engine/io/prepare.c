@@ -67,8 +67,9 @@ static void prepare_run(struct sl_task *task)
 		int64_t size = file->backend->ops->size(file->backend);
 
 		file->reserved = size;
+		/* A read goes to the end that there was: a file system may reserve nothing. */
 		while ((op = prepare_take(file)))
-			op->prepared(op, size < 0 ? size : file->reserved);
+			op->prepared(op, size < 0 || op->kind == SL_READ ? size : file->reserved);
 	}
 	sl_file_release(file);
 }

@@ -180,8 +180,8 @@ LOCAL_TEST(a_long_read_of_a_disk_leaves_half_of_its_slots_for_the_next_pieces, N
 	if (!scratch_takes_direct(f))
 		SKIP("a file system in memory has no cold reads");
 	c.backend = "posix";
-	c.workers = 0;
-	config_tune(&c, "operation_depth", 0);
+	c.workers = 0; /* as many calls for the file as there are slots */
+	config_tune(&c, "operation_depth", 64);
 	config_tune(&c, "slots", slots);
 	config_tune(&c, "slot_bytes", part);
 	config_tune(&c, "piece_bytes", part);
@@ -207,6 +207,44 @@ LOCAL_TEST(a_long_read_of_a_disk_leaves_half_of_its_slots_for_the_next_pieces, N
 	gate_reset();
 	stream_free(stream);
 	device_free(memory);
+}
+
+/* There are no slots to keep free. */
+LOCAL_TEST(a_read_of_a_disk_into_host_memory_in_stream_order_has_all_its_pieces, NO_GATE)
+{
+	size_t part = 64 * KIB, most = 8, n = 4 * most * part;
+	struct buffer b = buffer_new(n, 0);
+	struct sluice_config c = row_config();
+	const char *path = scratch(f, "host");
+	sluice_stream stream = stream_new(0);
+	sluice_file *file;
+	sluice_op *op;
+
+	if (!scratch_takes_direct(f))
+		SKIP("a file system in memory has no cold reads");
+	c.backend = "posix";
+	c.workers = 0;
+	config_tune(&c, "operation_depth", most);
+	config_tune(&c, "slot_bytes", part);
+	config_tune(&c, "piece_bytes", part);
+	c.staging_bytes = MIB;
+	config_tune(&c, "bounce_bytes", 0);
+	fixture_config(f, &c);
+	file_make(path, n, 1);
+	warm_up(f, 0);
+	file_set_residency(path, COLD);
+	file = open_read(f->ctx, path);
+	gate_close(NULL);
+	op = start_read_on(file, b.data, n, 0, stream);
+	assert_true(gate_holds(most));
+	gate_open();
+	assert_moves(op, n);
+	stream_pass(0, stream);
+	assert_pattern(b.data, n, 0, 1);
+	gate_reset();
+	assert_ok(sluice_close(file));
+	stream_free(stream);
+	buffer_free(&b);
 }
 
 struct submission {

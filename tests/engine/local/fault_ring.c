@@ -2,6 +2,8 @@
 /* io_uring itself fails: its calls, and requests that the kernel gives up. The program is linked with --wrap for these. */
 #include <limits.h>
 #include <linux/io_uring.h>
+#include <linux/time_types.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include "local/fault.h"
@@ -15,6 +17,7 @@ static _Atomic unsigned cancelled_each; /* of so many requests the kernel cancel
 static _Atomic unsigned requests, cancelled;
 static _Atomic unsigned calls_left, failing_calls; /* until calls fail, and how many do */
 static _Atomic int call_error;
+static _Atomic unsigned gathers;
 
 unsigned __real_io_uring_peek_batch_cqe(struct io_uring *ring, struct io_uring_cqe **out,
                                         unsigned count);
@@ -24,6 +27,12 @@ int __real_io_uring_submit_and_wait(struct io_uring *ring, unsigned n);
 int __wrap_io_uring_submit_and_wait(struct io_uring *ring, unsigned n);
 int __real_io_uring_submit_and_get_events(struct io_uring *ring);
 int __wrap_io_uring_submit_and_get_events(struct io_uring *ring);
+int __real_io_uring_submit_and_wait_timeout(struct io_uring *ring, struct io_uring_cqe **out,
+                                            unsigned n, struct __kernel_timespec *time,
+                                            sigset_t *mask);
+int __wrap_io_uring_submit_and_wait_timeout(struct io_uring *ring, struct io_uring_cqe **out,
+                                            unsigned n, struct __kernel_timespec *time,
+                                            sigset_t *mask);
 
 unsigned __wrap_io_uring_peek_batch_cqe(struct io_uring *ring, struct io_uring_cqe **out,
                                         unsigned count)
@@ -70,6 +79,17 @@ int __wrap_io_uring_submit_and_get_events(struct io_uring *ring)
 	int error = due_error();
 
 	return error ? -error : __real_io_uring_submit_and_get_events(ring);
+}
+
+/* The wait of a reactor with many short requests. */
+int __wrap_io_uring_submit_and_wait_timeout(struct io_uring *ring, struct io_uring_cqe **out,
+                                            unsigned n, struct __kernel_timespec *time,
+                                            sigset_t *mask)
+{
+	int error = due_error();
+
+	atomic_fetch_add(&gathers, 1);
+	return error ? -error : __real_io_uring_submit_and_wait_timeout(ring, out, n, time, mask);
 }
 
 /* io_uring_enter(), which one reactor makes: from the n-th call on so many give this error. */
@@ -246,6 +266,37 @@ RING_TEST(errors_of_the_calls_delay_operations_and_hold_none)
 	}
 	buffer_free(&b);
 	buffer_free(&all);
+}
+
+/* Reads that follow are the workers', which no reactor's count of many short requests holds up. */
+RING_TEST(a_reactor_with_many_short_requests_gives_them_to_the_workers)
+{
+	enum { MANY = 60 };
+	const char *path = scratch(f, "short");
+	struct buffer b = buffer_new(MANY * 4096, 0);
+	sluice_op *ops[MANY];
+	sluice_file *file;
+
+	one_reactor(f);
+	if (!uses_ring(f) || !scratch_takes_direct(f))
+		SKIP("no short request is with a ring");
+	file_make(path, MANY * 4096, 1);
+	file = open_read(f->ctx, path);
+	atomic_store(&gathers, 0);
+	for (int round = 0; round < 200 && (!atomic_load(&gathers) || uses_ring(f)); round++) {
+		file_set_residency(path, COLD);
+		memset(b.data, 0, b.length);
+		if (atomic_load(&gathers) && !atomic_load(&calls_left))
+			fail_calls(1, EPERM, EVER);
+		for (size_t i = 0; i < MANY; i++)
+			ops[i] = start_read(file, b.data + i * 4096, 4096, i * 4096);
+		for (size_t i = 0; i < MANY; i++)
+			assert_moves(ops[i], 4096);
+		assert_pattern(b.data, b.length, 0, 1);
+	}
+	assert_false(uses_ring(f));
+	assert_ok(sluice_close(file));
+	buffer_free(&b);
 }
 
 /* What was begun ends after the second, with an end that is the caller's. */

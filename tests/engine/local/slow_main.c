@@ -3,6 +3,7 @@
  * A file whose storage does not answer, and the others, which must not notice. slow HOW ROW: with HOW "wrapped" the
  * calls of one file wait inside this process, with "fuse" a server does not answer.
  */
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -192,6 +193,28 @@ SLOW_TEST(many_operations_ask_for_the_size_together)
 	assert_pattern(b.data, N * 4096, 0, SLOW_SEED);
 	assert_in_range(slow_asked(SLOW_SIZE), 1, 20);
 	buffer_free(&b);
+}
+
+/* The file system reserves nothing: the file is not longer yet. */
+SLOW_TEST(a_read_beside_a_write_that_extends_the_file_has_the_length_before_it)
+{
+	struct buffer b = buffer_new(MIB, 0), back = buffer_new(MIB, 0);
+	sluice_op *first, *write, *read;
+
+	slow_hold(SLOW_SIZE);
+	slow_hold(SLOW_WRITE);
+	first = start_read(bad, back.data, MIB, 0);
+	assert_asked(SLOW_SIZE, 1);
+	write = start_write(bad, b.data, MIB, SLOW_BYTES + MIB);
+	read = start_read(bad, back.data, MIB, SLOW_BYTES);
+	atomic_store(&slow->held[SLOW_SIZE], false);
+	assert_moves(read, 0);
+	assert_moves(first, MIB);
+	slow_release();
+	/* The server refuses bytes behind its file's end. */
+	assert_int_equal(finish(write), by_fuse ? -EFBIG : (int64_t)MIB);
+	buffer_free(&b);
+	buffer_free(&back);
 }
 
 SLOW_TEST(reads_writes_and_syncs_that_hang_leave_other_files_alone)

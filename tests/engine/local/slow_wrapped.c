@@ -14,6 +14,8 @@ int __real_fstatfs64(int fd, struct statfs *out);
 int __wrap_fstatfs64(int fd, struct statfs *out);
 int __real_statx(int fd, const char *path, int flags, unsigned mask, struct statx *out);
 int __wrap_statx(int fd, const char *path, int flags, unsigned mask, struct statx *out);
+int __wrap_fallocate64(int fd, int mode, off_t at, off_t n);
+int __real_fallocate64(int fd, int mode, off_t at, off_t n);
 int __real_fsync(int fd);
 int __wrap_fsync(int fd);
 ssize_t __real_pwritev64v2(int fd, const struct iovec *v, int count, off_t offset, int flags);
@@ -51,6 +53,13 @@ int __wrap_fstatfs64(int fd, struct statfs *out)
 int __wrap_statx(int fd, const char *path, int flags, unsigned mask, struct statx *out)
 {
 	return __real_statx(fd, path, flags, is_slow(fd) ? mask & STATX_BASIC_STATS : mask, out);
+}
+
+/* It is refused, as by servers. */
+int __wrap_fallocate64(int fd, int mode, off_t at, off_t n)
+{
+	errno = EOPNOTSUPP;
+	return is_slow(fd) ? -1 : __real_fallocate64(fd, mode, at, n);
 }
 
 int __wrap_fsync(int fd)
