@@ -90,8 +90,19 @@ static int query_change(sluice_store *store, enum sl_message_type type, const ch
 	rc = sl_key_set(&m.one.key, name, id);
 	if (!rc && name)
 		rc = query_find_id(store, name, &id, &of);
-	while (!rc && (rc = sl_call_begin(store, &m, SL_MSG_DONE, daemon, SL_FOREVER, &call)) ==
-	                      -ECONNRESET) {
+	while (!rc) {
+		rc = sl_call_begin(store, &m, SL_MSG_DONE, daemon, SL_FOREVER, &call);
+		/* Nothing was done, and another blob has the name: the call begins anew. */
+		if (rc == -ESTALE && daemon && name) {
+			daemon = 0;
+			sl_message_begin(&m, type, 0, 0);
+			m.one.on = on;
+			sl_key_set(&m.one.key, name, 0);
+			rc = query_find_id(store, name, &id, &of);
+			continue;
+		}
+		if (rc != -ECONNRESET)
+			break;
 		rc = 0;
 		if (daemon || !call.epoch)
 			continue;
@@ -102,6 +113,8 @@ static int query_change(sluice_store *store, enum sl_message_type type, const ch
 	}
 	if (!rc)
 		sl_call_end(store, &call);
+	else if (rc == -ESTALE && daemon)
+		rc = sl_fail(-ENOENT, "the blob with id %llu is not there", (unsigned long long)id);
 	else if (rc == -ENOENT && name && daemon)
 		sl_fail(rc, "'%s' is not there", name);
 	return rc;

@@ -198,6 +198,29 @@ DAEMON_TEST(lost_delete_happens_once_and_to_its_blob)
 				check_lost_delete(d, when, what, by_id);
 }
 
+/* A blob that was exchanged was not deleted before: the delete takes the blob that has its name now. */
+DAEMON_TEST(lost_delete_comes_after_an_exchange)
+{
+	for (int i = 0; i < 4; i++) {
+		struct caller c = {.store = daemon_connect(d)};
+		struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
+		sluice_blob *blob = put(d->store, "k", 1000, 0);
+		bool by_id = i % 2;
+
+		o.replaces = sluice_blob_id(blob);
+		c.id = by_id ? o.replaces : 0;
+		assert_ok(sluice_blob_release(blob));
+		lose_reply(d, &c, i / 2 ? NOTED : UNREAD);
+		assert_ok(sluice_blob_create(d->store, "k", 2000, -1, &o, &blob));
+		assert_ok(sluice_blob_seal(blob));
+		assert_ok(sluice_blob_release(blob));
+		assert_int_equal(go_on(&c), by_id ? -ENOENT : 0);
+		assert_int_equal(sluice_blob_exists(d->store, "k"), by_id);
+		if (by_id)
+			assert_ok(sluice_blob_delete(d->store, "k"));
+	}
+}
+
 DAEMON_TEST(lost_delete_of_a_missing_name_finds_nothing)
 {
 	for (int made = 0; made < 2; made++) {

@@ -16,7 +16,7 @@ static struct sl_ledger_delete *delete_at(const struct sl_server *server, uint64
 
 /*
  * Notes a delete before it is done, so that its fate is known if this server dies before it
- * answers. call: of the client that wants it; 0: a seal has replaced the blob.
+ * answers. call: of the client that wants it; 0 or SL_CALL_EXCHANGE: a seal has replaced the blob.
  */
 static void delete_note(struct sl_server *server, uint64_t id, uint64_t call)
 {
@@ -47,28 +47,32 @@ void sl_deletes_recover(struct sl_server *server)
 
 	if (count && key.id && !sl_key_find(server, &key, &slot))
 		*last = (struct sl_ledger_delete){0};
-	/* Another blob may have the name of such a blob, by a seal that was replacing it. */
+	/* Another blob may have the name of such a blob, by a seal that may have named it. */
 	for (slot = 0; slot < server->blobs->top; slot++)
 		if (sl_catalogue_damage(server->catalogue, slot))
-			delete_note(server, server->blobs->by_slot[slot].id, 0);
+			delete_note(server, server->blobs->by_slot[slot].id, SL_CALL_EXCHANGE);
 }
 
 /*
- * Returns whether a delete that was sent again has nothing to do any more: it was done, or the blob
- * was replaced meanwhile, as if it had been deleted just before that.
+ * Returns 0 if a delete that was sent again has nothing to do any more: it was done, or the blob
+ * was replaced meanwhile, as if it had been deleted just before that. -ESTALE: a seal that was to
+ * replace this very blob did, so it was not deleted before. -ENOENT: nothing is known.
  */
-static bool delete_is_over(const struct sl_server *server, uint64_t blob, uint64_t call)
+static int delete_fate(const struct sl_server *server, uint64_t blob, uint64_t call)
 {
 	uint64_t count = atomic_load(&server->descriptors->ledger->deletes);
+	int rc = -ENOENT;
 
 	/* The oldest may be half written. */
 	for (uint64_t n = 1; n < SL_DELETES_MOST && n <= count; n++) {
 		const struct sl_ledger_delete *done = delete_at(server, count - n);
 
 		if (done->blob && (done->call == call || (!done->call && done->blob == blob)))
-			return true;
+			return 0;
+		if (done->blob && done->blob == blob && done->call == SL_CALL_EXCHANGE)
+			rc = -ESTALE;
 	}
-	return false;
+	return rc;
 }
 
 int sl_handle_delete(struct sl_server *server, struct sl_peer *peer)
@@ -83,9 +87,11 @@ int sl_handle_delete(struct sl_server *server, struct sl_peer *peer)
 	if (!rc && !open) {
 		sl_blob_delete(server, slot, call);
 		sl_store_step("server: deleted");
-	} else if (!first || !delete_is_over(server, request->key.id, call)) {
-		return sl_key_refuse(&request->key, -ENOENT,
-		                     open ? "is not sealed yet" : "is not there");
+		return sl_peer_done(server, peer, serial);
 	}
+	rc = first ? delete_fate(server, request->key.id, call) : -ENOENT;
+	if (rc)
+		return sl_key_refuse(&request->key, rc,
+		                     open ? "is not sealed yet" : "is not there");
 	return sl_peer_done(server, peer, serial);
 }

@@ -172,7 +172,7 @@ static int blob_refuse_entry(const struct sl_server *server, int error)
 /* Makes the entry of a lease, which has a name from then on. */
 static int blob_enter(struct sl_server *server, struct sl_range_lease *lease, const char *name,
                       uint64_t bytes, uint64_t start, uint32_t flags,
-                      const struct sl_metadata *metadata, bool sealed)
+                      const struct sl_metadata *metadata, bool sealed, bool exchanges)
 {
 	struct sl_blob_record record;
 	struct sl_lease where;
@@ -219,7 +219,7 @@ static int blob_enter(struct sl_server *server, struct sl_range_lease *lease, co
 	lease->region->slots[lease->range] = slot;
 	sl_blob_add(server, slot, sl_blob_record_at(server, slot).key.id);
 	if (replaced != SL_NO_SLOT)
-		sl_blob_delete(server, replaced, 0);
+		sl_blob_delete(server, replaced, exchanges ? SL_CALL_EXCHANGE : 0);
 	return 0;
 }
 
@@ -270,7 +270,7 @@ int sl_create_try(struct sl_server *server, struct sl_peer *peer)
 		if (!item->name[0])
 			continue;
 		rc = blob_enter(server, leases[i], item->name, item->bytes, 0, item->flags, NULL,
-		                false);
+		                false, false);
 		if (!rc)
 			sl_watchers_notify(server, leases[i]->slot, SLUICE_WATCH_CREATED);
 	}
@@ -394,7 +394,7 @@ static int seal_prepare(struct sl_server *server, struct sl_range_lease *lease,
 		record = lease->record;
 	if (lease->slot == SL_NO_SLOT)
 		return blob_enter(server, lease, item->name, item->bytes, item->start, item->flags,
-		                  record, seal);
+		                  record, seal, item->replaces);
 	if (record) {
 		rc = sl_catalogue_describe(catalogue, lease->slot, record,
 		                           sl_metadata_bytes(record));

@@ -99,6 +99,8 @@ struct sl_ledger_delete {
 	uint64_t blob; /* its id */
 	uint64_t call; /* session << 32 | first serial number; 0: another blob has replaced it */
 };
+/* In the place of a call: a seal that named the blob has replaced it. No session is 0. */
+#define SL_CALL_EXCHANGE 1
 /*
  * The descriptor that a process has for a row. Each process writes its column behind the rows;
  * before it begins, its parent does.
