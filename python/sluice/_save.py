@@ -8,6 +8,7 @@ import contextlib
 import importlib
 import os
 import sys
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,13 +24,17 @@ class Save(Call):
     If it is dropped it goes on, and the end of the interpreter waits for it.
     """
 
-    def __init__(self, core: _core.Save, keep: list[Any], digests: str | os.PathLike[str] | None) -> None:
-        self._core, self._keep, self._digests = core, keep, digests
-        _running.add(self)
-        super().__init__(self._run)
+    def __init__(self, keep: list[Any], digests: str | os.PathLike[str] | None, *begin: Any) -> None:
+        self._keep, self._digests, self._begun = keep, digests, threading.Lock()
+        with self._begun:
+            super().__init__(self._run)  # first: what has no thread does not begin
+            _running.add(self)
+            self._core = _core.Save(*begin)
 
     def _run(self) -> int:
         try:
+            with self._begun:
+                pass
             self._core.wait(-1, True)
             self._keep.clear()
             written = self._core.wait(-1, False)
@@ -156,6 +161,5 @@ def save(tensors: Mapping[str, Any], uri: str | os.PathLike[str], *, metadata: M
             joined = _joined(streams, torch)  # kept until its event is recorded
             streams = {str(joined.device): joined.cuda_stream}
     place, number = next(iter(streams.items()), ("cpu", None))
-    core = _core.Save(context or _context.default(), os.fspath(uri), _context.header_lines(headers), rows, keep,
-                      shard_bytes, pairs, shared == "alias", durable, digests is not None, place, number)
-    return Save(core, keep, digests)
+    return Save(keep, digests, context or _context.default(), os.fspath(uri), _context.header_lines(headers), rows,
+                keep, shard_bytes, pairs, shared == "alias", durable, digests is not None, place, number)
