@@ -8,7 +8,6 @@ import contextlib
 import importlib
 import os
 import sys
-import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,16 +24,21 @@ class Save(Call):
     """
 
     def __init__(self, keep: list[Any], digests: str | os.PathLike[str] | None, *begin: Any) -> None:
-        self._keep, self._digests, self._begun = keep, digests, threading.Lock()
-        with self._begun:
-            super().__init__(self._run)  # first: what has no thread does not begin
-            _running.add(self)
+        from . import _threads
+
+        self._keep, self._digests = keep, digests
+        calls = _threads.calls()
+        calls.reserve()  # what has no thread does not begin
+        try:
             self._core = _core.Save(*begin)
+        except BaseException:
+            calls.put(lambda: None)
+            raise
+        _running.add(self)
+        self._future = calls.put(self._run)
 
     def _run(self) -> int:
         try:
-            with self._begun:
-                pass
             self._core.wait(-1, True)
             self._keep.clear()
             written = self._core.wait(-1, False)
