@@ -174,6 +174,8 @@ def test_wrong_arguments_are_named(tmp_path):
             sluice.save(STATE, to, **options)
     with pytest.raises(TypeError, match="'o'"):
         sluice.save({"o": numpy.array([object()])}, to)
+    with pytest.raises(ValueError, match=r"name of a tensor: 'n\\x00' contains a null"):
+        sluice.save({"n\0": numpy.ones(1)}, to)
     with pytest.raises(TypeError, match="3"):
         sluice.save({3: numpy.ones(1)}, to)
     with pytest.raises(FileNotFoundError, match="missing"):
