@@ -55,6 +55,12 @@ __attribute__((format(printf, 3, 4))) void sl_log(const struct sl_settings *sett
  * Its first field is its size, and stays.
  */
 void sl_struct_give(void *out, const void *from, size_t bytes);
+/*
+ * Copies the caller's struct, which may be that of another header, over *out of so many bytes with
+ * the usual values; NULL: those stay. The size of *out is its own. Returns 0, or -EINVAL with a
+ * sentence that begins with the name.
+ */
+int sl_struct_take(const char *name, const void *from, void *out, size_t bytes);
 
 /* ------------------------------------------------------------------------------------- types */
 

@@ -395,14 +395,9 @@ int sl_settings_load(const struct sluice_config *config, struct sl_settings *out
 	struct sluice_config whole = {0};
 	const char *tuned[SETTINGS] = {NULL};
 	char tune[SL_SETTING_TEXT] = "";
-	int rc = 0;
+	int rc = sl_struct_take("config", config, &whole, sizeof(whole));
 
-	if (config && config->size < sizeof(config->size))
-		return sl_fail(-EINVAL, "config: size is not set");
-	/* A program that was built against an older header has a shorter struct. */
-	if (config)
-		memcpy(&whole, config, SL_MIN(config->size, sizeof(whole)));
-	if (whole.tune)
+	if (!rc && whole.tune)
 		rc = setting_parse_text("tune", whole.tune, sizeof(tune), tune);
 	if (!rc)
 		rc = settings_tune(tune, tuned);

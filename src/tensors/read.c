@@ -354,11 +354,9 @@ int sluice_tensor_plan_read(sluice_tensor_plan *plan, sluice_tensor_memory *memo
 
 	if (!plan || !out)
 		return sl_fail(-EINVAL, "sluice_tensor_plan_read: NULL");
-	if (options && options->size < sizeof(options->size))
-		return sl_fail(-EINVAL, "sluice_tensor_plan_read: options->size is not set");
-	if (options)
-		memcpy(&o, options, SL_MIN(options->size, sizeof(o)));
-	rc = sl_context_check(plan->tensors->ctx);
+	rc = sl_struct_take("tensor read options", options, &o, sizeof(o));
+	if (!rc)
+		rc = sl_context_check(plan->tensors->ctx);
 	if (!rc)
 		rc = read_check(plan, memory, &o);
 	if (rc)

@@ -37,10 +37,9 @@ static int set_copy_options(const struct sluice_collection_options *from,
                             struct sluice_collection_options *to)
 {
 	*to = (struct sluice_collection_options)SLUICE_COLLECTION_OPTIONS_INIT;
-	if (from && from->size < sizeof(from->size))
-		return sl_fail(-EINVAL, "options of a collection: size is not set");
-	if (from)
-		memcpy(to, from, SL_MIN(from->size, sizeof(*to)));
+	int rc = sl_struct_take("options of a collection", from, to, sizeof(*to));
+	if (rc)
+		return rc;
 	if ((to->file_count && !to->files) || (to->metadata_count && !to->metadata))
 		return sl_fail(-EINVAL, "options of a collection: files or metadata are NULL");
 	for (size_t i = 0; i < to->file_count; i++)

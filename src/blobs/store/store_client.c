@@ -67,11 +67,9 @@ int sluice_store_open(const char *path, const struct sluice_store_options *o, sl
 
 	if (!out)
 		return sl_fail(-EINVAL, "sluice_store_open: out is NULL");
-	if (o && o->size < sizeof(o->size))
-		return sl_fail(-EINVAL, "store options: size is not set");
-	if (o)
-		memcpy(&options, o, SL_MIN(o->size, sizeof(options)));
-	rc = sl_process_enter(&process);
+	rc = sl_struct_take("store options", o, &options, sizeof(options));
+	if (!rc)
+		rc = sl_process_enter(&process);
 	if (rc)
 		return rc;
 	store = calloc(1, sizeof(*store));

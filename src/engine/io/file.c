@@ -127,13 +127,10 @@ static int file_check_options(struct sluice_open_options *o)
 
 int sl_file_copy_options(const struct sluice_open_options *from, struct sluice_open_options *to)
 {
-	memset(to, 0, sizeof(*to));
-	if (from && from->size < sizeof(from->size))
-		return sl_fail(-EINVAL, "open options: size is not set");
-	if (from)
-		memcpy(to, from, SL_MIN(from->size, sizeof(*to)));
-	to->size = sizeof(*to);
-	return file_check_options(to);
+	*to = (struct sluice_open_options){0};
+	int rc = sl_struct_take("open options", from, to, sizeof(*to));
+
+	return rc ? rc : file_check_options(to);
 }
 
 /* Returns -EPROTONOSUPPORT, with the schemes that are known. */

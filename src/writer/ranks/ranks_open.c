@@ -156,12 +156,10 @@ static int open_options(const struct sluice_writer_options *o, const struct slui
                         struct sluice_writer_options *all, struct sluice_writer_options *own)
 {
 	const struct sluice_writer_options usual = SLUICE_WRITER_OPTIONS_INIT;
+	int rc = sl_struct_take("writer options", o ? o : &usual, all, sizeof(*all));
 
-	if (o && o->size < sizeof(o->size))
-		return sl_fail(-EINVAL, "writer options: size is not set");
-	o = o ? o : &usual;
-	memcpy(all, o, SL_MIN(o->size, sizeof(*all)));
-	all->size = sizeof(*all);
+	if (rc)
+		return rc;
 	*own = *all;
 	/* The file is in the budget of rank 0's node. */
 	if (all->memory_bytes)
