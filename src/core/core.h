@@ -112,6 +112,15 @@ unsigned sl_machine_nodes(const char *root);
  */
 cpu_set_t *sl_machine_cores(const char *root, int node, size_t *bytes);
 
+#define SL_HUGE_PAGE ((size_t)2 << 20)
+/*
+ * Maps private memory, whole pages of it, for munmap(). Memory of a huge page or more begins at
+ * one, and has such pages where there are any. NULL: no memory.
+ */
+void *sl_private_map(size_t bytes);
+/* Makes memory present that may be written, whole pages. False: there is no memory for them. */
+bool sl_private_touch(void *memory, size_t bytes);
+
 /* -------------------------------------------------------------------------------------- text */
 
 /* Formats like asprintf(). The caller frees the result; NULL: no memory. */
