@@ -62,16 +62,14 @@ void sl_buddy_destroy(struct sl_buddy *buddy)
 void *sl_buddy_take(struct sl_buddy *buddy, size_t length)
 {
 	unsigned wanted = buddy_order(length), order = wanted;
-	struct sl_list *link;
-	size_t block;
 
 	while (order < SL_BUDDY_ORDERS && sl_list_empty(&buddy->lists[order]))
 		order++;
 	if (order >= SL_BUDDY_ORDERS)
 		return NULL;
 	/* The range that came back last: it is still in the caches. */
-	link = buddy->lists[order].previous;
-	block = (size_t)(link - buddy->links);
+	struct sl_list *link = buddy->lists[order].previous;
+	size_t block = (size_t)(link - buddy->links);
 	buddy_withdraw(buddy, block);
 	while (order > wanted) {
 		order--;
@@ -258,11 +256,10 @@ void sl_slots_refuse(struct sl_staging *staging)
 bool sl_slots_withdraw(struct sl_staging *staging, struct sl_slot_waiter *waiter)
 {
 	struct sl_list granted;
-	bool waiting;
 
 	sl_list_init(&granted);
 	sl_mutex_lock(&staging->mutex);
-	waiting = waiter->waiting;
+	bool waiting = waiter->waiting;
 	if (waiting) {
 		waiter->waiting = false;
 		sl_list_remove(&waiter->link);
