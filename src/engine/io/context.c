@@ -139,13 +139,11 @@ struct sl_staging *sl_context_staging_of(struct sluice_context *ctx, const struc
 
 int sluice_context_staging(sluice_context *ctx, int device, void *memory, size_t n)
 {
-	struct sl_device *found;
-	struct sl_settings settings;
 	int rc = sl_context_check(ctx);
 
 	if (rc)
 		return rc;
-	found = device < 0 ? NULL : sl_device_find((unsigned)device);
+	struct sl_device *found = device < 0 ? NULL : sl_device_find((unsigned)device);
 	if (!found)
 		return sl_fail(-ENODEV, "there is no device %d", device);
 	rc = sl_device_check_process();
@@ -160,7 +158,7 @@ int sluice_context_staging(sluice_context *ctx, int device, void *memory, size_t
 	}
 	if (!memory || (uintptr_t)memory % SL_SLOT_LEAST)
 		return sl_fail(-EINVAL, "sluice_context_staging: memory is not a multiple of 4096");
-	settings = ctx->core.settings;
+	struct sl_settings settings = ctx->core.settings;
 	settings.staging_bytes = n;
 	rc = n ? context_check_staging(&settings, false)
 	       : sl_fail(-EINVAL, "sluice_context_staging: n is 0");
@@ -180,7 +178,6 @@ int sluice_context_staging(sluice_context *ctx, int device, void *memory, size_t
 
 int sluice_register_buffer(sluice_context *ctx, void *memory, size_t length)
 {
-	struct sl_device *device;
 	int rc = sl_context_check(ctx);
 
 	if (rc)
@@ -188,7 +185,7 @@ int sluice_register_buffer(sluice_context *ctx, void *memory, size_t length)
 	if (!memory || !length)
 		return sl_fail(-EINVAL, "sluice_register_buffer: %s",
 		               memory ? "length is 0" : "memory is NULL");
-	device = sl_device_of_memory(memory);
+	struct sl_device *device = sl_device_of_memory(memory);
 	if (!device || sl_device_of_memory((char *)memory + length - 1) != device)
 		return sl_fail(-EINVAL,
 		               "sluice_register_buffer: %zu bytes at %p are not memory of a device",
@@ -232,13 +229,12 @@ static int context_start_threads(struct sl_core *core)
 {
 	struct sl_settings *settings = &core->settings;
 	unsigned cores = sl_cores();
-	int rc;
 
 	if (!settings->reactors)
 		settings->reactors = cores >= 4 ? 2 : 1;
 	if (!settings->http_reactors)
 		settings->http_reactors = SL_MIN(cores, 64);
-	rc = context_start_uring(core);
+	int rc = context_start_uring(core);
 	if (!rc)
 		rc = sl_bounce_new(settings, &core->bounce);
 	if (!rc)
@@ -284,17 +280,15 @@ static void context_stop_threads(struct sluice_context *ctx) SL_UNCHECKED
 /* No other thread knows the context yet. */
 int sluice_context_new(const struct sluice_config *config, sluice_context **out) SL_UNCHECKED
 {
-	struct sluice_context *ctx;
 	uint32_t process;
-	int rc;
 
 	if (!out)
 		return sl_fail(-EINVAL, "sluice_context_new: out is NULL");
-	rc = sl_process_enter(&process);
+	int rc = sl_process_enter(&process);
 	if (rc)
 		return rc;
 	sl_fork_hold(&leaving.mutex);
-	ctx = calloc(1, sizeof(*ctx));
+	struct sluice_context *ctx = calloc(1, sizeof(*ctx));
 	if (!ctx)
 		return sl_fail(-ENOMEM, "no memory");
 	ctx->process = process;
@@ -329,13 +323,12 @@ int sluice_context_new(const struct sluice_config *config, sluice_context **out)
 
 int sluice_context_close(sluice_context *ctx)
 {
-	unsigned files;
 	int rc = ctx ? sl_context_check(ctx) : 0;
 
 	if (!ctx || rc)
 		return rc;
 	sl_mutex_lock(&ctx->files.mutex);
-	files = ctx->files.count;
+	unsigned files = ctx->files.count;
 	sl_mutex_unlock(&ctx->files.mutex);
 	if (files)
 		return sl_fail(-EBUSY, "%u files are open", files);
