@@ -31,7 +31,6 @@ int sl_blob_prepare(sluice_store *store, const struct sluice_blob_request *r, sl
 	const char *name = r->name ? r->name : "";
 	struct sluice_blob_options options;
 	struct sl_store_device *sdev = NULL;
-	sluice_blob *blob;
 	int rc = blob_options_copy(r->options, &options);
 
 	if (!rc)
@@ -44,7 +43,7 @@ int sl_blob_prepare(sluice_store *store, const struct sluice_blob_request *r, sl
 		rc = sl_store_device_by_index(store, r->device, &sdev);
 	if (rc)
 		return rc;
-	blob = sl_blob_new(store);
+	sluice_blob *blob = sl_blob_new(store);
 	if (!blob)
 		return sl_fail(-ENOMEM, "no memory");
 	atomic_init(&blob->state, SLUICE_BLOB_IS_CREATED);
