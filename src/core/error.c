@@ -61,16 +61,18 @@ int sl_struct_take(const char *name, const void *from, void *out, size_t bytes)
 void sl_log(const struct sl_settings *settings, enum sl_log_level level, const char *format, ...)
 {
 	char line[1024];
+	int64_t now;
 	va_list arguments;
+	int length;
 
 	if (level > settings->log)
 		return;
-	int64_t now = sl_now();
+	now = sl_now();
 	/* Errors alone are for a person at a terminal; with more lines the times matter. */
-	int length = settings->log == SL_LOG_ERROR
-	                     ? snprintf(line, sizeof(line), "sluice: ")
-	                     : snprintf(line, sizeof(line), "sluice %6d.%06d ",
-	                                (int)(now / 1000000000), (int)(now % 1000000000 / 1000));
+	length = settings->log == SL_LOG_ERROR
+	                 ? snprintf(line, sizeof(line), "sluice: ")
+	                 : snprintf(line, sizeof(line), "sluice %6d.%06d ", (int)(now / 1000000000),
+	                            (int)(now % 1000000000 / 1000));
 	va_start(arguments, format);
 	length += vsnprintf(line + length, sizeof(line) - length, format, arguments);
 	va_end(arguments);

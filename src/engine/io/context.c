@@ -139,11 +139,13 @@ struct sl_staging *sl_context_staging_of(struct sluice_context *ctx, const struc
 
 int sluice_context_staging(sluice_context *ctx, int device, void *memory, size_t n)
 {
+	struct sl_device *found;
+	struct sl_settings settings;
 	int rc = sl_context_check(ctx);
 
 	if (rc)
 		return rc;
-	struct sl_device *found = device < 0 ? NULL : sl_device_find((unsigned)device);
+	found = device < 0 ? NULL : sl_device_find((unsigned)device);
 	if (!found)
 		return sl_fail(-ENODEV, "there is no device %d", device);
 	rc = sl_device_check_process();
@@ -158,7 +160,7 @@ int sluice_context_staging(sluice_context *ctx, int device, void *memory, size_t
 	}
 	if (!memory || (uintptr_t)memory % SL_SLOT_LEAST)
 		return sl_fail(-EINVAL, "sluice_context_staging: memory is not a multiple of 4096");
-	struct sl_settings settings = ctx->core.settings;
+	settings = ctx->core.settings;
 	settings.staging_bytes = n;
 	rc = n ? context_check_staging(&settings, false)
 	       : sl_fail(-EINVAL, "sluice_context_staging: n is 0");

@@ -362,6 +362,7 @@ void sl_copier_free(struct sl_staging *staging)
 int sl_copier_start(struct sl_staging *staging)
 {
 	struct sl_copier *copier = &staging->copier;
+	int rc;
 
 	sl_queue_init(&copier->queue);
 	sl_word_sleeper_init(&copier->sleeper);
@@ -371,7 +372,7 @@ int sl_copier_start(struct sl_staging *staging)
 		for (unsigned j = 0; j < SL_ROUNDS_MOST; j++)
 			sl_list_init(&copier->lanes[i].rounds[j].jobs);
 	}
-	int rc = copier_make_lanes(staging);
+	rc = copier_make_lanes(staging);
 	if (!rc)
 		rc = sl_thread_start(&copier->thread, "sluice-copy", copier_run, staging);
 	copier->started = !rc;

@@ -62,14 +62,16 @@ void sl_buddy_destroy(struct sl_buddy *buddy)
 void *sl_buddy_take(struct sl_buddy *buddy, size_t length)
 {
 	unsigned wanted = buddy_order(length), order = wanted;
+	struct sl_list *link;
+	size_t block;
 
 	while (order < SL_BUDDY_ORDERS && sl_list_empty(&buddy->lists[order]))
 		order++;
 	if (order >= SL_BUDDY_ORDERS)
 		return NULL;
 	/* The range that came back last: it is still in the caches. */
-	struct sl_list *link = buddy->lists[order].previous;
-	size_t block = (size_t)(link - buddy->links);
+	link = buddy->lists[order].previous;
+	block = (size_t)(link - buddy->links);
 	buddy_withdraw(buddy, block);
 	while (order > wanted) {
 		order--;
