@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How much memory and processor time this process may use: those of the machine, or the limit of a
- * cgroup that it is in (Linux, Documentation/admin-guide/cgroup-v1/memory.rst, cgroup-v2.rst and
- * scheduler/sched-bwc.rst); and the cores of NUMA nodes (admin-guide/cputopology.rst). Any thread.
+ * Memory in whole pages. How much of it, and of processor time, this process may use: those of the
+ * machine, or the limit of a cgroup that it is in (Linux, Documentation/admin-guide:
+ * cgroup-v1/memory.rst, cgroup-v2.rst; scheduler/sched-bwc.rst); and the cores of NUMA nodes
+ * (admin-guide/cputopology.rst). Any thread.
  */
 #include <errno.h>
 #include <glob.h>
@@ -195,6 +196,11 @@ cpu_set_t *sl_machine_cores(const char *root, int node, size_t *bytes)
 		fclose(list);
 	CPU_FREE(all);
 	return set;
+}
+
+size_t sl_page_size(void)
+{
+	return (size_t)sysconf(_SC_PAGESIZE);
 }
 
 void *sl_private_map(size_t bytes)
