@@ -221,6 +221,32 @@ DAEMON_TEST(lost_delete_comes_after_an_exchange)
 	}
 }
 
+/* Of two, one was before the seal that has replaced the blob, and the other has found nothing. */
+DAEMON_TEST(lost_deletes_take_a_replaced_blob_once)
+{
+	for (int by_id = 0; by_id < 2; by_id++) {
+		struct caller first = {.store = daemon_connect(d)}, other = first;
+		sluice_blob *blob = put(d->store, "k", 1000, 0);
+		pid_t server = daemon_server(d, 0);
+		int rcs[2];
+
+		first.id = other.id = by_id ? sluice_blob_id(blob) : 0;
+		other.store = daemon_connect(d);
+		assert_ok(sluice_blob_release(blob));
+		kill(server, SIGSTOP);
+		assert_int_equal(pthread_create(&other.thread, NULL, call, &other), 0);
+		await(&other.asked);
+		lose_reply(d, &first, UNREAD);
+		act(d->store, REPLACES, true);
+		rcs[0] = go_on(&first);
+		rcs[1] = go_on(&other);
+		if (rcs[0] != 0 || rcs[1] != -ENOENT)
+			fail_msg("%d and %d, by id %d", rcs[0], rcs[1], by_id);
+		assert_there(d->store, "k", 2000);
+		assert_ok(sluice_blob_delete(d->store, "k"));
+	}
+}
+
 DAEMON_TEST(lost_delete_of_a_missing_name_finds_nothing)
 {
 	for (int made = 0; made < 2; made++) {

@@ -55,8 +55,9 @@ void sl_deletes_recover(struct sl_server *server)
 
 /*
  * Returns 0 if a delete that was sent again has nothing to do any more: it was done, or the blob
- * was replaced meanwhile, as if it had been deleted just before that. -ESTALE: a seal that was to
- * replace this very blob did, so it was not deleted before. -ENOENT: nothing is known.
+ * was replaced meanwhile, as if it had been deleted just before that, which is so for one call.
+ * -ESTALE: a seal that was to replace this very blob did, so it was not deleted before. -ENOENT:
+ * nothing is known.
  */
 static int delete_fate(const struct sl_server *server, uint64_t blob, uint64_t call)
 {
@@ -65,9 +66,11 @@ static int delete_fate(const struct sl_server *server, uint64_t blob, uint64_t c
 
 	/* The oldest may be half written. */
 	for (uint64_t n = 1; n < SL_DELETES_MOST && n <= count; n++) {
-		const struct sl_ledger_delete *done = delete_at(server, count - n);
+		struct sl_ledger_delete *done = delete_at(server, count - n);
 
-		if (done->blob && (done->call == call || (!done->call && done->blob == blob)))
+		if (done->blob && !done->call && done->blob == blob)
+			done->call = call;
+		if (done->blob && done->call == call)
 			return 0;
 		if (done->blob && done->blob == blob && done->call == SL_CALL_EXCHANGE)
 			rc = -ESTALE;
