@@ -265,6 +265,29 @@ DAEMON_TEST(lost_pin_spares_the_next_blob)
 	assert_ok(sluice_blob_delete(d->store, "k"));
 }
 
+/* The name was always that of a blob. */
+DAEMON_TEST(lost_pin_comes_after_a_replacement)
+{
+	for (int exchanges = 0; exchanges < 2; exchanges++) {
+		struct caller c = {.store = daemon_connect(d), .pins = true};
+		struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
+		struct sluice_blob_info info = {.size = sizeof(info)};
+		sluice_blob *blob = put(d->store, "k", 1000, 0);
+
+		o.flags = exchanges ? 0 : SLUICE_BLOB_REPLACE;
+		o.replaces = exchanges ? sluice_blob_id(blob) : 0;
+		assert_ok(sluice_blob_release(blob));
+		lose_reply(d, &c, UNREAD);
+		assert_ok(sluice_blob_create(d->store, "k", 2000, -1, &o, &blob));
+		assert_ok(sluice_blob_seal(blob));
+		assert_ok(sluice_blob_release(blob));
+		assert_int_equal(go_on(&c), 0);
+		assert_ok(sluice_blob_stat(d->store, "k", &info));
+		assert_int_equal(info.flags & SLUICE_BLOB_PIN, SLUICE_BLOB_PIN);
+		assert_ok(sluice_blob_delete(d->store, "k"));
+	}
+}
+
 /* All blobs of a seal are sealed, or none; what becomes of them then does not matter. */
 DAEMON_TEST(lost_seal_is_known_by_any_of_its_blobs)
 {

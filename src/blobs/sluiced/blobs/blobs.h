@@ -132,6 +132,12 @@ void sl_parts_check(struct sl_server *server);
 
 /* Handles SL_MSG_DELETE; a delete that is sent again is done once. */
 int sl_handle_delete(struct sl_server *server, struct sl_peer *peer);
+/*
+ * Returns 0 if a delete that was sent again has nothing to do any more: it was done, or the blob
+ * was replaced meanwhile, as if it had been deleted just before that. -ESTALE: a seal that was to
+ * replace this very blob did, so it was not deleted before. -ENOENT: nothing is known.
+ */
+int sl_delete_fate(const struct sl_server *server, uint64_t blob, uint64_t call);
 /* In a new server: forgets the last delete of the server before if that has not done it. */
 void sl_deletes_recover(struct sl_server *server);
 /*

@@ -31,8 +31,13 @@ static int query_find(const struct sl_server *server, uint32_t *slot)
 int sl_handle_pin(struct sl_server *server, struct sl_peer *peer)
 {
 	uint32_t slot, flags;
+	const struct sl_msg_one_blob *request = &server->in.one;
 	int rc = query_find(server, &slot);
 
+	/* It is sent again, and another blob has the name by then: it begins anew. */
+	if (rc == -ENOENT && request->first &&
+	    sl_delete_fate(server, request->key.id, UINT64_MAX) != -ENOENT)
+		rc = sl_key_refuse(&request->key, -ESTALE, "was replaced");
 	if (rc)
 		return rc;
 	/* It is pinned as soon as it is back in memory. */
