@@ -290,8 +290,7 @@ FIXTURE_TEST(columns_are_read_with_the_bytes_beside_them_if_these_are_few)
 	assert_true(half > 1.9 && half <= 2.01);
 	/* The server counts an answer behind its last byte. On a busy machine some are asked for twice;
 	 * with the bytes beside them all would be 4. */
-	assert_true(row->remote ? quarter > 0.98 && quarter < 1.5
-	                        : quarter > 3.9 && quarter < 4.1);
+	assert_true(row->remote ? quarter > 0.98 && quarter < 1.5 : quarter > 3.9 && quarter < 4.1);
 	assert_true(narrow > 0.98 && narrow < 1.5);
 }
 
