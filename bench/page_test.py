@@ -72,7 +72,15 @@ def check_ended(build, folder):
     assert not os.listdir(files), os.listdir(files)
 
 
+def check_missing(folder):
+    """Each bench looks for its programs in the folder that is given."""
+    ran = subprocess.run([sys.executable, os.path.join(HERE, "all"), "--build", folder, "--only", "local,http,python", "--out",
+                          os.path.join(folder, "out")], check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert ran.stdout.count(f"{folder}/sluice is missing") == 2, ran.stdout
+    assert "No module named 'sluice'" in ran.stdout, ran.stdout
+
+
 if __name__ == "__main__":
-    for check in (check_made, lambda to: check_run(sys.argv[1], to), lambda to: check_ended(sys.argv[1], to)):
+    for check in (check_made, check_missing, lambda to: check_run(sys.argv[1], to), lambda to: check_ended(sys.argv[1], to)):
         with tempfile.TemporaryDirectory() as made_folder:
             check(made_folder)

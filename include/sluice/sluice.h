@@ -897,8 +897,9 @@ struct sluice_config {
 	const char *ca_bundle;
 	/* SLUICE_TLS_INSECURE: "1" trusts every server. Default: "0". */
 	const char *tls_insecure;
-	/* SLUICE_LOG: messages to write to standard error: "off" (default), "error", "info"
-	 * (files), "debug" (requests). */
+	/* SLUICE_LOG: messages to write to standard error: "off", "waits" (default: a
+	 * writer waits for room on a full disk), and also "error", "info" (files), "debug"
+	 * (requests). */
 	const char *log;
 	/* SLUICE_HTTP_RETRY_MS: once data of a remote file has arrived, a request is repeated until
 	 * it has brought no further byte for this long. A server's Retry-After that is longer is

@@ -66,9 +66,15 @@ static uint64_t virtual_tile(const struct sl_array *array, unsigned i)
 	uint64_t tile = 0;
 
 	for (size_t k = 0; k < of->part_count; k++) {
-		uint64_t its = array->sources[k] ? array->sources[k]->tile[i] : tile;
+		const struct sl_h5_part *part = &of->parts[k];
+		uint64_t its = array->sources[k] ? 1 : tile, from = part->start[i];
 
-		if (its && ((tile && its != tile) || (i && of->parts[k].start[i] % its)))
+		for (unsigned d = 0; array->sources[k] && d < part->rank; d++)
+			if (part->dimension[d] == i) {
+				its = array->sources[k]->tile[d];
+				from = part->from[d];
+			}
+		if (its && ((tile && its != tile) || part->start[i] % its != from % its))
 			return i ? SL_MAX(of->shape[i], 1) : 1;
 		tile = its;
 	}
@@ -245,6 +251,32 @@ static int source_open_in(struct sl_array *array, const struct sluice_open_optio
 	               sentence);
 }
 
+/* Returns 0, or -ENOTSUP with a sentence: the array is no source for that virtual dataset, or has
+ * not that part of it. part: NULL: any. */
+static int source_check(const struct sl_array *array, const struct sl_array *whole,
+                        struct sl_h5_part *part)
+{
+	const struct sl_h5_array *of = &array->h5.of, *its = &whole->h5.of;
+	bool same =
+		of->layout != SL_H5_VIRTUAL && of->element == its->element &&
+		!strcmp(of->type, its->type) &&
+		(!part || !part->whole || sl_h5_part_match(part, its->rank, of->rank, of->shape)) &&
+		(!part || of->rank == part->rank);
+
+	for (unsigned i = 0; part && same && i < of->rank; i++) {
+		unsigned dimension = part->dimension[i];
+		uint64_t count = dimension == SL_H5_DIMENSIONS ? 1 : part->count[dimension];
+
+		same = (!i && count == UINT64_MAX) ||
+		       (part->from[i] <= of->shape[i] && count <= of->shape[i] - part->from[i]);
+	}
+	return same ? 0
+	            : sl_fail(-ENOTSUP,
+	                      "'%s#%s' is virtual, or its elements have another type, or a part "
+	                      "of '%s' does not lie in its shape",
+	                      array->path, of->name, its->name);
+}
+
 /* Opens the sources of a virtual dataset, in the folder of the file or, as HDF5 does, in the folder
  * behind links. Returns 0, or -errno with a sentence. */
 static int array_open_sources(struct sl_array *array, const struct sluice_open_options *options)
@@ -258,7 +290,7 @@ static int array_open_sources(struct sl_array *array, const struct sluice_open_o
 	if (!array->sources)
 		rc = sl_fail(-ENOMEM, "no memory");
 	for (size_t i = 0; !rc && i < of->part_count; i++) {
-		const struct sl_h5_part *part = &of->parts[i];
+		struct sl_h5_part *part = &of->parts[i];
 
 		for (size_t k = 0; !array->sources[i] && k < i; k++)
 			if (!strcmp(part->file, of->parts[k].file) &&
@@ -270,25 +302,12 @@ static int array_open_sources(struct sl_array *array, const struct sluice_open_o
 			rc = source_open_in(array, options, paths[k],
 			                    slash ? (size_t)(slash + 1 - paths[k]) : 0, i);
 		}
+		if (!rc && array->sources[i])
+			rc = source_check(array->sources[i], array, part);
 	}
 	free(real);
-	of->shape[0] = rc ? 0 : sl_virtual_length(array);
+	of->shape[0] = rc ? 0 : sl_virtual_length(array, of);
 	return rc ? rc : sl_array_measure(array, of->shape[0], &of->bytes);
-}
-
-/* Returns 0, or -ENOTSUP with a sentence: the array is no source for that virtual dataset. */
-static int source_check(const struct sl_array *array, const struct sl_array *whole)
-{
-	const struct sl_h5_array *of = &array->h5.of, *its = &whole->h5.of;
-	bool same = of->layout != SL_H5_VIRTUAL && of->rank == its->rank &&
-	            of->element == its->element && !strcmp(of->type, its->type);
-
-	for (unsigned i = 1; same && i < of->rank; i++)
-		same = of->shape[i] == its->shape[i];
-	return same ? 0
-	            : sl_fail(-ENOTSUP,
-	                      "'%s#%s' is virtual, or its frames have another type or shape",
-	                      array->path, of->name);
 }
 
 /* whole: NULL, or the virtual dataset above this source. opening: NULL, or has opened the file. No
@@ -321,7 +340,7 @@ static int array_open_part(struct sl_core *core, const struct sl_uri *uri,
 	if (array->blocks)
 		array->blocks->too = NULL;
 	if (!rc && whole)
-		rc = source_check(array, whole);
+		rc = source_check(array, whole, NULL);
 	if (!rc && array->h5.of.layout == SL_H5_VIRTUAL)
 		rc = array->blocks ? sl_fail(-ENOTSUP,
 		                             "'%s#%s' is virtual, with parts in '%s', which is not "

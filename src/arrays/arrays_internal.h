@@ -242,7 +242,7 @@ void sl_hauls_cancel_locked(struct sl_array *array) SL_REQUIRES(&array->mutex);
 int sl_array_look(struct sl_array *array, const char *dataset, struct sl_h5_reader **reader,
                   struct sl_h5_array *found, struct sl_h5_state *state);
 /* The frames of the longest source. */
-uint64_t sl_virtual_length(const struct sl_array *array);
+uint64_t sl_virtual_length(const struct sl_array *array, const struct sl_h5_array *of);
 /* Opens the dataset again, as it is now. *length: the elements of its first dimension. */
 int sl_array_look_again_locked(struct sl_array *array, uint64_t *length)
 	SL_REQUIRES(&array->h5.mutex);

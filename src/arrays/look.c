@@ -26,8 +26,9 @@ static bool array_is_same(const struct sl_h5_array *a, const struct sl_h5_array 
 	for (size_t i = 0; same && i < a->part_count; i++)
 		same = !strcmp(a->parts[i].file, b->parts[i].file) &&
 		       !strcmp(a->parts[i].dataset, b->parts[i].dataset) &&
-		       !memcmp(a->parts[i].start, b->parts[i].start, sizeof(a->parts->start)) &&
-		       !memcmp(a->parts[i].count, b->parts[i].count, sizeof(a->parts->count));
+		       !memcmp(a->parts[i].start, b->parts[i].start,
+		               offsetof(struct sl_h5_part, rank) -
+		                       offsetof(struct sl_h5_part, start));
 	for (unsigned i = 0; same && i < a->filters.count; i++)
 		same = a->filters.filter[i].number == b->filters.filter[i].number &&
 		       !memcmp(a->filters.filter[i].values, b->filters.filter[i].values,
@@ -71,14 +72,16 @@ int sl_array_look(struct sl_array *array, const char *dataset, struct sl_h5_read
 	}
 }
 
-uint64_t sl_virtual_length(const struct sl_array *array)
+uint64_t sl_virtual_length(const struct sl_array *array, const struct sl_h5_array *of)
 {
 	uint64_t length = 0;
 
+	if (!of->part_count || of->parts->count[0] != UINT64_MAX)
+		return of->address;
 	for (size_t i = 0; i < array->h5.of.part_count; i++)
 		if (array->sources[i])
 			length = SL_MAX(length, atomic_load(&array->sources[i]->length));
-	return SL_MIN(length, array->h5.of.address);
+	return SL_MIN(length, of->address);
 }
 
 /* Opens the dataset again, as it is now. */
@@ -91,7 +94,9 @@ int sl_array_look_again_locked(struct sl_array *array, uint64_t *length)
 
 	if (rc)
 		return rc;
-	*length = array->sources ? sl_virtual_length(array) : found.rank ? found.shape[0] : 1;
+	*length = array->sources ? sl_virtual_length(array, &found)
+	          : found.rank   ? found.shape[0]
+	                         : 1;
 	if (!array_is_same(&array->h5.of, &found) || *length < atomic_load(&array->length)) {
 		sl_h5_reader_close(reader);
 		sl_h5_array_clear(&found);

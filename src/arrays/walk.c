@@ -74,22 +74,39 @@ uint64_t sl_walk_part(const struct sl_walk *walk, size_t number, struct sl_walk 
 {
 	const struct sl_h5_part *part = &walk->array->h5.of.parts[number];
 	const struct sl_array *source = walk->array->sources[number];
-	unsigned rank = walk->array->dimensions - 1;
-	uint64_t bytes = !!source;
+	unsigned rank = walk->array->dimensions - 1, dimension;
+	uint64_t low[SL_ARRAY_DIMENSIONS], high[SL_ARRAY_DIMENSIONS], bytes = !!source;
 
 	*out = *walk;
 	out->array = source;
 	out->at = out->end;
 	for (unsigned i = 0; bytes && i <= rank; i++) {
-		uint64_t start = i && i < rank ? part->start[i] : 0;
-		uint64_t count = !i         ? atomic_load(&source->length)
-		                 : i < rank ? part->count[i]
-		                            : source->h5.of.element;
+		uint64_t start = i < rank ? part->start[i] : 0;
+		uint64_t count = i == rank                      ? source->h5.of.element
+		                 : part->count[i] != UINT64_MAX ? part->count[i]
+		                                                : atomic_load(&source->length);
 
-		out->low[i] = SL_MAX(walk->low[i], start);
-		out->high[i] = SL_MIN(walk->high[i], start + count);
+		low[i] = SL_MAX(walk->low[i], start);
+		high[i] = SL_MIN(walk->high[i], start + count);
+		bytes *= high[i] - SL_MIN(low[i], high[i]);
+		out->data += bytes ? (low[i] - walk->start[i]) * walk->stride[i] : 0;
+	}
+	for (unsigned i = 0; bytes && i <= part->rank; i++) {
+		out->low[i] = out->start[i] = i < part->rank ? part->from[i] : 0;
+		out->high[i] = out->low[i] + 1;
+		out->stride[i] = out->count[i] = 0;
+		dimension = i < part->rank ? part->dimension[i] : rank;
+		if (dimension != SL_H5_DIMENSIONS) {
+			out->low[i] +=
+				low[dimension] - (i < part->rank ? part->start[dimension] : 0);
+			out->high[i] = out->low[i] + high[dimension] - low[dimension];
+			out->start[i] = out->low[i];
+			out->stride[i] = walk->stride[dimension];
+		}
+		/* Rows side by side in memory, if the share has as many as that. */
+		if (i && out->stride[i])
+			out->count[i] = out->stride[i - 1] / out->stride[i];
 		out->next[i] = out->low[i] - out->low[i] % source->tile[i];
-		bytes *= out->high[i] - SL_MIN(out->low[i], out->high[i]);
 	}
 	return bytes;
 }

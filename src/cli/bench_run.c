@@ -18,7 +18,7 @@
 
 #include "bench.h"
 
-enum { PAGE = 4096 };
+enum { PAGE = 4096, WAIT_MS = 100 };
 
 struct cli_bench_slot {
 	char *buffer; /* a buffer per operation in flight */
@@ -177,10 +177,16 @@ static int move_round(struct cli_bench_run *run)
 	}
 	while (rc == 0 ? t.finished < run->operations : t.finished < t.started) {
 		while (rc == 0 && t.free && t.started < run->operations)
-			rc = cli_interrupted() ? -EINTR : start_next(&t);
+			rc = start_next(&t);
 		if (t.finished == t.started)
 			break;
-		int taken = sluice_queue_next(sluice_context_queue(run->ctx), -1, &op);
+		/* Caught where an upload is to be dropped. */
+		if (cli_interrupted())
+			cli_interrupt_leave();
+		int taken = sluice_queue_next(sluice_context_queue(run->ctx),
+		                              run->whole ? WAIT_MS : -1, &op);
+		if (taken == -EAGAIN)
+			continue;
 		if (taken)
 			return cli_said(taken);
 		taken = finish_operation(&t, op, rc != 0);

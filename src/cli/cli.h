@@ -236,7 +236,11 @@ void cli_memory_free(struct cli_memory *m);
 
 /* ---------------------------------------------------------------------------------- interrupt */
 
-/* Catches SIGINT, SIGTERM, SIGHUP and SIGPIPE from now on. Ignored signals stay ignored. */
+/*
+ * Catches SIGINT, SIGTERM, SIGHUP and SIGPIPE from now on. Ignored signals stay ignored. Two
+ * seconds after a signal the program ends by it, although a server has not answered yet that it
+ * dropped an upload; a second signal ends it at once.
+ */
 void cli_interrupt_catch(void);
 int cli_interrupted(void);
 /*
@@ -246,6 +250,8 @@ int cli_interrupted(void);
 bool cli_interrupt_hold(void);
 void cli_interrupt_unhold(void);
 bool cli_interrupt_held(void);
+/* A local file is being written, which is removed however long that takes; or is not any more. */
+void cli_interrupt_file(bool begins);
 /*
  * Says that this thread begins, or ends, to commit an upload that it holds, which may take long;
  * commits() tells whether any thread does. After an interrupt the main thread calls

@@ -393,9 +393,14 @@ static int copy_one(sluice_context *ctx, const struct cli_cp_options *o, const c
 		free(target.name);
 		target.name = cli_uri_name(o->target);
 	}
+	bool file = target.path;
+	if (file)
+		cli_interrupt_file(true);
 	if (rc == 0)
 		rc = copy_ends(&copy, o, moved);
 	cli_end_discard(&target);
+	if (file)
+		cli_interrupt_file(false);
 	cli_interrupt_unhold();
 	cli_end_discard(&source);
 	XXH3_freeState(copy.hash);

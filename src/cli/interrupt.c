@@ -11,26 +11,59 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <sys/time.h>
+#include <unistd.h>
 
 #include "cli.h"
 
+#define TICK_US   100000  /* see cli_interrupt_tick() */
+#define CLEAN_US  2000000 /* from an interrupt to the end: servers have dropped uploads by then, */
+#define SECOND_US 300000  /* and from a second one: local files are removed */
+
 static atomic_int interrupted;
-static atomic_uint held, commits;
+static atomic_uint held, commits, files;
 static atomic_bool caught;
+static atomic_bool leaving;
 static atomic_bool waits; /* see cli_interrupt_wait() */
+/* Of the clean-up. again: there was a second interrupt, which ends that of local files, too. */
+static _Atomic int64_t deadline;
+static atomic_bool again;
+
+/* Ends the program by the caught signal. In a handler. */
+static void interrupt_end(void)
+{
+	sigset_t set;
+
+	signal(interrupted, SIG_DFL);
+	sigemptyset(&set);
+	sigaddset(&set, interrupted);
+	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+	raise(interrupted);
+}
 
 static void remember_signal(int number)
 {
+	/* Each write to a pipe without a reader brings one. */
+	if (interrupted && number == SIGPIPE)
+		return;
+	again = interrupted;
+	deadline = sl_now() + (again ? SECOND_US : CLEAN_US) * INT64_C(1000);
 	interrupted = number;
-	if (waits && !held) {
-		signal(number, SIG_DFL);
-		raise(number);
-	}
+	if (waits && !held)
+		interrupt_end();
+	cli_interrupt_tick();
 }
 
 static void handle_tick(int signal)
 {
+	static const char left[] = "sluice: the end was not waited for; uploads that were left are "
+				   "listed by 'sluice s3 abandoned'\n";
+
 	(void)signal;
+	if (!interrupted || sl_now() < deadline || (files && !again))
+		return;
+	if (held || leaving)
+		(void)!write(STDERR_FILENO, left, sizeof(left) - 1);
+	interrupt_end();
 }
 
 /* Without SA_RESTART, so that a blocking read() or write() returns. */
@@ -58,8 +91,10 @@ static void handle_signals(void (*handler)(int))
 
 void cli_interrupt_catch(void)
 {
-	if (!atomic_exchange(&caught, true))
-		handle_signals(remember_signal);
+	if (atomic_exchange(&caught, true))
+		return;
+	handle_signal(SIGALRM, handle_tick);
+	handle_signals(remember_signal);
 }
 
 void cli_interrupt_release(void)
@@ -97,6 +132,11 @@ void cli_interrupt_commit(bool begins)
 	atomic_fetch_add(&commits, begins ? 1 : -1u);
 }
 
+void cli_interrupt_file(bool begins)
+{
+	atomic_fetch_add(&files, begins ? 1 : -1u);
+}
+
 bool cli_interrupt_commits(void)
 {
 	return commits;
@@ -109,7 +149,7 @@ bool cli_interrupt_held(void)
 
 void cli_interrupt_tick(void)
 {
-	static const struct itimerval interval = {{0, 100000}, {0, 100000}};
+	static const struct itimerval interval = {{0, TICK_US}, {0, TICK_US}};
 
 	handle_signal(SIGALRM, handle_tick);
 	setitimer(ITIMER_REAL, &interval, NULL);
@@ -117,18 +157,10 @@ void cli_interrupt_tick(void)
 
 _Noreturn void cli_interrupt_obey(void)
 {
-	sigset_t set;
-
 	fflush(NULL);
-	signal(interrupted, SIG_DFL);
-	sigemptyset(&set);
-	sigaddset(&set, interrupted);
-	sigprocmask(SIG_UNBLOCK, &set, NULL);
-	raise(interrupted);
+	interrupt_end();
 	_Exit(CLI_FAILED);
 }
-
-static atomic_bool leaving;
 
 _Noreturn void cli_interrupt_leave(void)
 {

@@ -54,7 +54,8 @@ static int choose(const sluice_tensors *tensors, const struct cli_tensors_option
 	                                          : cli_fail(-ENOENT, "no tensor has such a name");
 }
 
-/* Waits for a save, which an interrupt cancels. A second interrupt ends the program. */
+/* Waits for a save, which an interrupt cancels: at once where a server is written to, which may not
+ * answer. A second interrupt ends the program. */
 static int save_finish(sluice_tensor_save *save, const char *target)
 {
 	struct cli_progress progress;
@@ -66,6 +67,8 @@ static int save_finish(sluice_tensor_save *save, const char *target)
 	while ((n = sluice_tensor_save_wait(save, 100)) == -EINPROGRESS) {
 		sluice_tensor_save_progress(save, &written, &all);
 		cli_progress_update(&progress, written);
+		if (cli_interrupted() && strstr(target, "://"))
+			cli_interrupt_leave();
 		if (cli_interrupted()) {
 			sluice_tensor_save_cancel(save);
 			cli_interrupt_release();
@@ -107,6 +110,8 @@ int cli_tensors_cp(sluice_tensors *tensors, const struct cli_tensors_options *o)
 	options.not_durable = 1;
 	options.open_options = &open_options;
 	cli_interrupt_catch();
+	if (!strstr(o->target, "://"))
+		cli_interrupt_file(true);
 	if (!rc && !strncmp(o->target, STORE, strlen(STORE)))
 		rc = publish(tensors, o, &choice);
 	else if (!rc) {

@@ -45,7 +45,7 @@ int sl_fail_with(int error, const char *sentence);
 /* Returns the text of a negative errno, for sentences. */
 const char *sl_error_text(int error);
 
-enum sl_log_level { SL_LOG_OFF, SL_LOG_ERROR, SL_LOG_INFO, SL_LOG_DEBUG };
+enum sl_log_level { SL_LOG_OFF, SL_LOG_WAITS, SL_LOG_ERROR, SL_LOG_INFO, SL_LOG_DEBUG };
 /* Writes a line to standard error if SLUICE_LOG asks for that level. */
 __attribute__((format(printf, 3, 4))) void sl_log(const struct sl_settings *settings,
                                                   enum sl_log_level level, const char *format, ...);

@@ -69,7 +69,7 @@ void sl_log(const struct sl_settings *settings, enum sl_log_level level, const c
 		return;
 	now = sl_now();
 	/* Errors alone are for a person at a terminal; with more lines the times matter. */
-	length = settings->log == SL_LOG_ERROR
+	length = settings->log <= SL_LOG_ERROR
 	                 ? snprintf(line, sizeof(line), "sluice: ")
 	                 : snprintf(line, sizeof(line), "sluice %6d.%06d ", (int)(now / 1000000000),
 	                            (int)(now % 1000000000 / 1000));

@@ -23,7 +23,7 @@ enum setting_kind { COUNT, BYTES, DISABLE, NAME, TEXT, SECRET };
 static const char *const choices[] = {"auto", "posix", "uring", "cufile", NULL};
 static const char *const remotes[] = {"multi", "easy", NULL};
 static const char *const switches[] = {"0", "1", NULL};
-static const char *const levels[] = {"off", "error", "info", "debug", NULL};
+static const char *const levels[] = {"off", "waits", "error", "info", "debug", NULL};
 
 static const struct setting {
 	const char *variable;
@@ -139,8 +139,8 @@ static const struct setting {
          "the certificates that servers are trusted by"},
 	{"SLUICE_TLS_INSECURE", NAME, IN(tls_insecure), OUT(tls_insecure), 0, 0, 0, "0", "0, 1",
          "whether every server is trusted, certificate or not", switches},
-	{"SLUICE_LOG", NAME, IN(log), OUT(log), SL_LOG_OFF, 0, 0, "off", "off, error, info, debug",
-         "what is written to standard error", levels},
+	{"SLUICE_LOG", NAME, IN(log), OUT(log), SL_LOG_WAITS, 0, 0, "waits",
+         "off, waits, error, info, debug", "what is written to standard error", levels},
 #undef IN
 #undef OUT
 };

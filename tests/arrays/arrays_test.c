@@ -348,7 +348,7 @@ FIXTURE_TEST(names_lead_through_groups_and_links_and_are_listed)
 	H5Gclose(group);
 	space = H5Screate_simple(1, &shape, NULL);
 	list = H5Pcreate(H5P_DATASET_CREATE);
-	H5Pset_virtual(list, space, "other.h5", "/u", space);
+	H5Pset_virtual(list, space, "../other.h5", "/u", space);
 	H5Dclose(H5Dcreate2(file, "virtual", H5T_STD_I8LE, space, H5P_DEFAULT, list, H5P_DEFAULT));
 	H5Pclose(list);
 	H5Sclose(space);

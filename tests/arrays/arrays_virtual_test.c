@@ -349,16 +349,28 @@ FIXTURE_TEST(virtual_datasets_of_others_are_read_if_they_are_as_simple)
 	                             {".", "t", 2, 1, 2, 0},
 	                             {"a.h5", "s", 4, 2, 4, 0},
 	                             {"none.h5", "s", 3, 1, 3, 0}};
+	const struct part others[] = {{"a.h5", "wide", 0, 2, 3, 0},
+	                              {"./below/b.h5", "s", 2, 1, 0, 0}};
+	const struct part fixed[] = {{"a.h5", "s", 0, 2, 3, 4}, {"a.h5", "wide", 3, 2, 0, 5}};
 	struct rng r = rng_new(4215);
 	hid_t file = H5Fcreate(scratch(f, "a.h5"), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
 
+	put_source(file, "s", H5T_STD_I32LE, 4);
+	put_source(file, "wide", H5T_STD_I32LE, 8);
+	H5Fclose(file);
+	assert_ok(mkdir(scratch(f, "below"), 0700));
+	file = H5Fcreate(scratch(f, "below/b.h5"), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
 	put_source(file, "s", H5T_STD_I32LE, 4);
 	H5Fclose(file);
 	file = H5Fcreate(scratch(f, "v.h5"), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
 	put_source(file, "t", H5T_STD_I32LE, 4);
 	put_virtual(file, "v", parts, COUNT_OF(parts));
+	put_virtual(file, "others", others, COUNT_OF(others));
+	put_virtual(file, "fixed", fixed, COUNT_OF(fixed));
 	H5Fclose(file);
 	assert_int_equal(check_as_hdf5(f, scratch(f, "v.h5"), "/v", &r), 5);
+	assert_int_equal(check_as_hdf5(f, scratch(f, "v.h5"), "/others", &r), 5);
+	assert_int_equal(check_as_hdf5(f, scratch(f, "v.h5"), "/fixed", &r), 5);
 }
 
 FIXTURE_TEST(virtual_datasets_that_are_not_are_refused_by_name)
@@ -370,19 +382,17 @@ FIXTURE_TEST(virtual_datasets_that_are_not_are_refused_by_name)
 	} cases[] = {
 		{{{"v.h5", "v0", 0, 6, 0, 0}}, ENOTSUP, "v0' is virtual"},
 		{{{"w.h5", "v", 0, 6, 0, 0}}, ENOTSUP, "v' is virtual"},
-		{{{"../a.h5", "s", 0, 6, 0, 0}}, ENOTSUP, "in files of its folder"},
-		{{{"/tmp/a.h5", "s", 0, 6, 0, 0}}, ENOTSUP, "in files of its folder"},
+		{{{"../a.h5", "s", 0, 6, 0, 0}}, ENOTSUP, "is not in its folder"},
+		{{{"/tmp/a.h5", "s", 0, 6, 0, 0}}, ENOTSUP, "is not in its folder"},
 		{{{"a.h5", "s", 0, 3, 0, 0}, {"a.h5", "t", 2, 3, 2, 0}},
 	         ENOTSUP,
-	         "blocks of all frames"},
-		{{{"a.h5", "s", 0, 3, 1, 0}}, ENOTSUP, "blocks of all frames"},
-		{{{"a.h5", "s", 0, 3, 0, 5}}, ENOTSUP, "blocks of all frames"},
+	         "two parts have an element"},
+		{{{"a.h5", "s", 0, 3, 0, 0}, {"a.h5", "t", 3, 3, 3, 5}},
+	         ENOTSUP,
+	         "and some have none"},
 		{{{"a.h5", "big", 0, 6, 0, 0}},
 	         ENOTSUP,
-	         "big' is virtual, or its frames have another type"},
-		{{{"a.h5", "wide", 0, 6, 0, 0}},
-	         ENOTSUP,
-	         "wide' is virtual, or its frames have another"},
+	         "big' is virtual, or its elements have another type"},
 		{{{"bad.h5", "s", 0, 6, 0, 0}}, EBADMSG, "bad.h5"},
 	};
 	hid_t file = H5Fcreate(scratch(f, "a.h5"), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);

@@ -344,6 +344,58 @@ an_interrupt_of_an_upload_in_parts_aborts_it() {
 	counted "$bucket" DELETE_uploadId 2 || fail "$("$sluice" cp -q "s3://state/$bucket" -)"
 }
 
+# The server has no object, and does not answer a request of the kind. An interrupt has two seconds, a second one has none.
+an_interrupt_ends_an_upload_of_which_the_server_says_nothing() {
+	export AWS_ACCESS_KEY_ID=AKIDTEST AWS_SECRET_ACCESS_KEY=secret/+of=the-test
+	noise 20000001 > from
+	"$python" - "$sluice" <<-'END' || fail "it was waited for"
+	import http.server, json, os, signal, subprocess, sys, threading, time
+	class Server(http.server.BaseHTTPRequestHandler):
+	    protocol_version = "HTTP/1.1"
+	    def answer(self):
+	        came.append(kind := self.command)
+	        if kind == silent:
+	            over.wait()
+	        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+	        text = b"<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>"
+	        self.send_response(404 if kind == "HEAD" else 204 if kind == "DELETE" else 200)
+	        if kind == "POST":
+	            self.send_header("Content-Length", str(len(text)))
+	        self.end_headers()
+	        self.wfile.write(text if kind == "POST" else b"")
+	    do_HEAD = do_POST = do_PUT = do_DELETE = answer
+	    def log_message(self, *text):
+	        pass
+	server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
+	server.daemon_threads, over = True, threading.Event()
+	threading.Thread(target=server.serve_forever, daemon=True).start()
+	os.environ["AWS_ENDPOINT_URL"] = f"http://127.0.0.1:{server.server_port}"
+	table = json.dumps({"a": {"dtype": "U8", "shape": [19999001], "data_offsets": [0, 19999001]}}).encode().ljust(992)
+	with open("m.safetensors", "wb") as file:
+	    file.write(len(table).to_bytes(8, "little") + table + bytes(19999001))
+	for command, silent, signals, dropped in (
+	        (["cp", "from"], "POST", 1, False), (["cp", "from"], "POST", 2, False),
+	        (["tensors", "cp", "m.safetensors"], "PUT", 1, True)):
+	    came, to = [], "s3://bucket/a/x" + ".safetensors" * dropped
+	    process = subprocess.Popen([sys.argv[1], *command, to])
+	    while silent not in came:
+	        time.sleep(0.01)
+	    begun = time.monotonic()
+	    for _ in range(signals):
+	        process.send_signal(signal.SIGINT)
+	        time.sleep(0.1)
+	    try:
+	        status = process.wait(15)
+	    except subprocess.TimeoutExpired:
+	        process.kill()
+	        sys.exit(f"{command}: silent about {silent}, {signals} signals: still there")
+	    took = time.monotonic() - begun
+	    assert status == -signal.SIGINT and took < (8 if signals == 1 else 1.8), (command, silent, status, took)
+	    assert ("DELETE" in came) == dropped, came
+	END
+	[ "$(ls -A)" = $'from\nm.safetensors' ] || fail "$(ls -A)"
+}
+
 # -------------------------------------------------------------------------------------- bench, stat
 
 stat_tells_what_a_server_says() {

@@ -82,7 +82,7 @@ const struct word words[WORDS] = {
 	{"SLUICE_HTTP_HEDGE", FIELD(http_hedge), "1", "0", {"yes", "2", "01"}},
 	{"SLUICE_HTTP_ETAG", FIELD(http_etag), "1", "0", {"yes", "2", "01"}},
 	{"SLUICE_TLS_INSECURE", FIELD(tls_insecure), "0", "1", {"yes", "2", "01"}},
-	{"SLUICE_LOG", FIELD(log), "off", "error", {"loud", "Debug", "1"}},
+	{"SLUICE_LOG", FIELD(log), "waits", "error", {"loud", "Debug", "1"}},
 #undef FIELD
 };
 

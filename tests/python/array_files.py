@@ -140,6 +140,22 @@ def grown(file, name, **options):
     made.resize((10, 7))
 
 
+def virtual(file, name, *, shape, blocks, dtype="<f4", fill=None):
+    """Blocks of datasets of the file, or of one of 13 rows and 17 columns beside it."""
+    path = f"{file.filename}.source{np.dtype(dtype).itemsize}"
+    beside = path.rpartition("/")[2]
+    with h5py.File(path, "w") as other:
+        plain(other, "chunks", dtype=dtype, chunks=(4, 5), compression="gzip")
+        plain(other, "plain", dtype=dtype)
+        plain(other, "column", shape=(13, 1, 17), dtype=dtype, chunks=(5, 1, 9))
+    layout = h5py.VirtualLayout(shape, dtype)
+    for target, source, there, *part in blocks:
+        whole = h5py.VirtualSource(file.filename if source.startswith("layout/") else beside, source, there)
+        layout[target] = whole[part[0]] if part else whole
+    file.create_virtual_dataset(name, layout, fillvalue=fill)
+
+
+S = np.s_
 DATASETS = {f"type/{dtype}": functools.partial(plain, dtype=dtype, chunks=(4, 5), shuffle=True, compression="gzip")
             for dtype in [*NUMBERS, "?", "S1", "S7", "V3"]}
 DATASETS |= {f"compound/{name}": functools.partial(plain, dtype=dtype, chunks=(4, 5), compression="gzip")
@@ -193,6 +209,24 @@ DATASETS |= {
     "filter/fletcher32 first": functools.partial(low, layout=h5py.h5d.CHUNKED, chunks=(5, 6), filters=[
         lambda p: p.set_fletcher32(), lambda p: p.set_deflate(1)]),
     "filter/masked": masked,
+    "virtual/stacked": functools.partial(virtual, shape=(4, 13, 17), blocks=[
+        (i, ("chunks", "plain", "layout/contiguous", "chunks")[i], (13, 17)) for i in range(4)]),
+    "virtual/stacked last": functools.partial(virtual, shape=(13, 17, 3), fill=-2, blocks=[
+        (S[:, :, i], ("chunks", "missing", "plain")[i], (13, 17)) for i in range(3)]),
+    "virtual/stacked between": functools.partial(virtual, shape=(13, 3, 17), blocks=[
+        (S[:, i], ("chunks", "plain", "chunks")[i], (13, 17)) for i in range(3)]),
+    "virtual/joined": functools.partial(virtual, shape=(26, 17), blocks=[
+        (S[:13], "chunks", (13, 17)), (S[13:], "plain", (13, 17))]),
+    "virtual/joined in columns": functools.partial(virtual, shape=(13, 36), fill=3.5, blocks=[
+        (S[:, :17], "chunks", (13, 17)), (S[:, 18:35], "chunks", (13, 17))]),
+    "virtual/blocks": functools.partial(virtual, shape=(20, 21), fill=7, blocks=[
+        (S[2:9, 3:12], "chunks", (13, 17), S[5:12, 8:17]), (S[9:20, 0:5], "plain", (13, 17), S[1:12, 2:7]),
+        (S[0:2, 0:1], "chunks", (13, 17), S[3:5, 4:5]), (S[12, 6:21], "chunks", (13, 17), S[11, 1:16])]),
+    "virtual/without a dimension": functools.partial(virtual, shape=(13, 17), blocks=[(S[:, :], "column", (13, 1, 17))]),
+    "virtual/numbers": functools.partial(virtual, shape=(13,), blocks=[(S[:], "chunks", (13, 17), S[:, 6])]),
+    "virtual/compound": functools.partial(virtual, shape=(2, 13, 17), dtype=COMPOUNDS["plain"], blocks=[
+        (i, "chunks", (13, 17)) for i in range(2)]),
+    "virtual/without a part": functools.partial(virtual, shape=(3, 4), fill=5, blocks=[]),
     "link/soft": links,
     "name/ünïcode": functools.partial(plain, chunks=(4, 4)),
     "name/with #, a blank": functools.partial(plain, chunks=(4, 4)),
@@ -229,15 +263,16 @@ REFUSED = {
     "twice": (functools.partial(low, layout=h5py.h5d.CHUNKED, chunks=(5, 6), filters=[
         lambda p: p.set_deflate(1), lambda p: p.set_deflate(6)]), "compress"),
     "link": (linked, "reached"),
-    "virtual": (lambda file, name: file.create_virtual_dataset(name, _virtual(file)), "virtual"),
+    "virtual strides": (functools.partial(virtual, shape=(26, 17), blocks=[(S[::2], "plain", (13, 17))]), "is no block"),
+    "virtual shape": (functools.partial(virtual, shape=(17, 13), blocks=[(S[:, :], "plain", (13, 17))]),
+                      "does not lie in its shape"),
+    "virtual twice": (functools.partial(virtual, shape=(20, 17), blocks=[
+        (S[:13], "plain", (13, 17)), (S[7:], "plain", (13, 17))]), "two parts"),
+    "virtual short": (functools.partial(virtual, shape=(14, 17), blocks=[(S[:], "plain", (14, 17))]),
+                      "does not lie in its shape"),
+    "virtual type": (functools.partial(virtual, shape=(13, 17), dtype="<f8", blocks=[
+        (S[:], "layout/contiguous", (13, 17))]), "another type"),
 }
-
-
-def _virtual(file):
-    layout = h5py.VirtualLayout((4, 13, 17), "f4")
-    for i in range(4):
-        layout[i] = h5py.VirtualSource(file.filename, "layout/contiguous", (13, 17))
-    return layout
 
 
 def part_of(length, chance, lists):

@@ -672,6 +672,7 @@ def test_a_full_disk_is_waited_for_and_interrupted(tmp_path, how):
         pytest.skip("no tmpfs can be mounted in a namespace here")
     ran = subprocess.run([*command, sys.executable, "-c", FULL, tmp_path, how], capture_output=True, text=True)
     assert ran.stdout == "done\n", ran.stderr
+    assert "f.h5': No space left on device: the writer waits for room" in ran.stderr
 
 
 def test_a_file_on_a_server(tmp_path, monkeypatch):

@@ -18,7 +18,7 @@ bool sl_disk_full(void *writer, int error) SL_UNCHECKED
 	if (!disk->most_ns)
 		return false;
 	if (!disk->error)
-		sl_log(sl_context_settings(w->ctx), SL_LOG_ERROR,
+		sl_log(sl_context_settings(w->ctx), SL_LOG_WAITS,
 		       "'%s': %s: the writer waits for room", w->path, sl_error_text(error));
 	sl_mutex_lock(&w->mutex);
 	if (!disk->error) {
@@ -41,7 +41,7 @@ int64_t sl_disk_waited(const struct sluice_writer *w) SL_UNCHECKED
 {
 	int64_t waited_ns = sl_now() - w->disk.since;
 
-	sl_log(sl_context_settings(w->ctx), SL_LOG_ERROR, "'%s': it was waited for %" PRId64 " ms",
+	sl_log(sl_context_settings(w->ctx), SL_LOG_WAITS, "'%s': it was waited for %" PRId64 " ms",
 	       w->path, waited_ns / 1000000);
 	return waited_ns;
 }

@@ -245,12 +245,21 @@ struct sl_h5_segment {
 	char *file;
 	uint64_t offset, bytes;
 };
-/* Elements of a virtual dataset that another dataset has in the same place: all in the first
- * dimension, a block in the others. The file has these names, "." is the file itself. */
+/* A block of a virtual dataset that is a block of another dataset. The file has these names, "." is
+ * the file itself. */
 struct sl_h5_part {
 	char *file, *dataset;
+	/* count[0]: UINT64_MAX: as many as the source has. */
 	uint64_t start[SL_H5_DIMENSIONS], count[SL_H5_DIMENSIONS];
+	uint64_t from[SL_H5_DIMENSIONS]; /* where the block of the source begins */
+	bool whole;                      /* it is all of the source */
+	/* Of the source: to each dimension that of the virtual dataset. Of both, others
+	 * (SL_H5_DIMENSIONS) have length 1. */
+	unsigned rank, dimension[SL_H5_DIMENSIONS];
 };
+/* Sets the last: the block of the source has that rank and shape, and the virtual dataset has all
+ * dimensions. Returns false if they do not match. Known but where it is all of the source. */
+bool sl_h5_part_match(struct sl_h5_part *part, unsigned all, unsigned rank, const uint64_t *count);
 /* A dataset as it is described by the file. */
 struct sl_h5_array {
 	char *name;     /* from the root */
@@ -269,7 +278,8 @@ struct sl_h5_array {
 		SL_H5_EXTERNAL,
 		SL_H5_VIRTUAL
 	} layout;
-	/* Contiguous; UINT64_MAX: there are no bytes yet. Virtual: the first length at most. */
+	/* Contiguous; UINT64_MAX: there are no bytes yet. Virtual: the first length, if its parts
+	 * end there, else the first length at most. */
 	uint64_t address;
 	char *compact;                  /* the bytes, or NULL */
 	char *fill;                     /* an element where there are none; NULL: zeros */

@@ -129,84 +129,137 @@ static bool source_unname(char *name)
 	return true;
 }
 
-/* Reads a selection as source_select() makes it. Returns false if it is another. */
-static bool part_select(hid_t space, const struct sl_h5_array *array, struct sl_h5_part *out)
+/* Reads a selection of a rank, which is set if it is 0. Returns false if it is no block, or has no
+ * end in another dimension than the first, where it begins with all frames. count: of the first
+ * dimension UINT64_MAX then. */
+static bool block_get(hid_t space, unsigned *rank, uint64_t *from, uint64_t *n)
 {
 	hsize_t start[H5S_MAX_RANK], stride[H5S_MAX_RANK], count[H5S_MAX_RANK], block[H5S_MAX_RANK];
-	bool good =
-		H5Sget_simple_extent_ndims(space) == (int)array->rank &&
-		H5Sget_select_type(space) == H5S_SEL_HYPERSLABS &&
-		H5Sis_regular_hyperslab(space) > 0 &&
-		H5Sget_regular_hyperslab(space, start, stride, count, block) >= 0 &&
-		start[0] == 0 &&
-		(block[0] == H5S_UNLIMITED || (block[0] == stride[0] && count[0] == H5S_UNLIMITED));
+	int found = H5Sget_simple_extent_ndims(space);
+	bool good = found > 0 && found <= SL_H5_DIMENSIONS &&
+	            (!*rank || *rank == (unsigned)found) &&
+	            H5Sget_select_type(space) == H5S_SEL_HYPERSLABS &&
+	            H5Sis_regular_hyperslab(space) > 0 &&
+	            H5Sget_regular_hyperslab(space, start, stride, count, block) >= 0;
 
-	for (unsigned i = 1; good && i < array->rank; i++) {
-		out->start[i] = start[i];
-		good = (count[i] == 1 || stride[i] == block[i]) &&
-		       !__builtin_mul_overflow(count[i], block[i], &out->count[i]) &&
-		       start[i] <= array->shape[i] && out->count[i] <= array->shape[i] - start[i];
+	*rank = good ? (unsigned)found : 0;
+	for (unsigned i = 0; good && i < *rank; i++) {
+		bool ends = count[i] != H5S_UNLIMITED && block[i] != H5S_UNLIMITED;
+
+		from[i] = start[i];
+		n[i] = UINT64_MAX;
+		good = ends ? (count[i] == 1 || stride[i] == block[i]) &&
+		                       !__builtin_mul_overflow(count[i], block[i], &n[i])
+		            : !i && !start[0] &&
+		                       (block[0] == H5S_UNLIMITED || block[0] == stride[0]);
 	}
 	return good;
+}
+
+bool sl_h5_part_match(struct sl_h5_part *part, unsigned all, unsigned rank, const uint64_t *count)
+{
+	unsigned i = 0, k = 0;
+
+	part->rank = rank;
+	while (i < all || k < rank) {
+		if (i < all && k < rank && part->count[i] == count[k])
+			part->dimension[k++] = i++;
+		else if (i < all && part->count[i] == 1)
+			i++;
+		else if (k < rank && count[k] == 1)
+			part->dimension[k++] = SL_H5_DIMENSIONS;
+		else
+			return false;
+	}
+	return true;
+}
+
+static uint64_t part_end(const struct sl_h5_part *part, unsigned i)
+{
+	return part->count[i] == UINT64_MAX ? UINT64_MAX : part->start[i] + part->count[i];
 }
 
 static bool parts_overlap(const struct sl_h5_part *a, const struct sl_h5_part *b, unsigned rank)
 {
 	bool overlap = true;
 
-	for (unsigned i = 1; overlap && i < rank; i++)
-		overlap = a->start[i] < b->start[i] + b->count[i] &&
-		          b->start[i] < a->start[i] + a->count[i];
+	for (unsigned i = 0; overlap && i < rank; i++)
+		overlap = a->start[i] < part_end(b, i) && b->start[i] < part_end(a, i);
 	return overlap;
 }
 
-/* Returns whether our writer could have made the part. */
-static bool part_get(hid_t list, size_t number, const struct sl_h5_array *array,
-                     struct sl_h5_part *out)
+/* Returns why the part is not read, or NULL. */
+static const char *part_get(hid_t list, size_t number, const struct sl_h5_array *array,
+                            struct sl_h5_part *out)
 {
 	ssize_t file = H5Pget_virtual_filename(list, number, NULL, 0);
 	ssize_t dataset = H5Pget_virtual_dsetname(list, number, NULL, 0);
 	hid_t space = H5Pget_virtual_vspace(list, number);
 	hid_t source = H5Pget_virtual_srcspace(list, number);
-	struct sl_h5_part there = {0};
-	bool good = file > 0 && dataset > 0 && part_select(space, array, out) &&
-	            part_select(source, array, &there) &&
-	            !memcmp(out->start, there.start, sizeof(there.start)) &&
-	            !memcmp(out->count, there.count, sizeof(there.count));
+	bool all = H5Sget_select_type(space) == H5S_SEL_ALL, good = file > 0 && dataset > 0;
+	unsigned rank = array->rank, its = 0;
+	uint64_t count[SL_H5_DIMENSIONS];
 
+	if (all)
+		memcpy(out->count, array->shape, sizeof(out->count));
+	else
+		good = good && block_get(space, &rank, out->start, out->count);
+	/* Such a selection has no shape before its source is open. */
+	out->whole = H5Sget_select_type(source) == H5S_SEL_ALL;
+	if (!out->whole)
+		good = good && block_get(source, &its, out->from, count) &&
+		       sl_h5_part_match(out, rank, its, count);
 	H5Sclose(source);
 	H5Sclose(space);
-	out->file = good ? malloc((size_t)file + 1) : NULL;
-	out->dataset = good ? malloc((size_t)dataset + 1) : NULL;
-	return out->file && out->dataset &&
-	       H5Pget_virtual_filename(list, number, out->file, (size_t)file + 1) >= 0 &&
-	       H5Pget_virtual_dsetname(list, number, out->dataset, (size_t)dataset + 1) >= 0 &&
-	       source_unname(out->file) && source_unname(out->dataset) && !strchr(out->file, '/');
+	for (unsigned i = 0; good && i < array->rank; i++)
+		good = out->count[i] == UINT64_MAX ||
+		       (out->start[i] <= array->shape[i] &&
+		        out->count[i] <= array->shape[i] - out->start[i]);
+	if (!good)
+		return "a part is no block of it with the shape of a block of its source";
+	out->file = malloc((size_t)file + 1);
+	out->dataset = malloc((size_t)dataset + 1);
+	if (!out->file || !out->dataset ||
+	    H5Pget_virtual_filename(list, number, out->file, (size_t)file + 1) < 0 ||
+	    H5Pget_virtual_dsetname(list, number, out->dataset, (size_t)dataset + 1) < 0)
+		return "the names of a part cannot be read";
+	if (!source_unname(out->file) || !source_unname(out->dataset))
+		return "a name of a source has a number that HDF5 counts (%b)";
+	if (out->file[0] == '/' || strstr(out->file, ".."))
+		return "a source is not in its folder, or below that";
+	return NULL;
 }
 
 int sl_h5_parts_get(hid_t list, hid_t space, const char *name, struct sl_h5_array *out)
 {
 	hsize_t most[H5S_MAX_RANK];
 	size_t count = 0;
-	bool good = !out->depth && H5Sget_simple_extent_dims(space, NULL, most) > 0 &&
-	            H5Pget_virtual_count(list, &count) >= 0 && count <= PARTS_MOST;
+	const char *why = out->depth || H5Sget_simple_extent_dims(space, NULL, most) <= 0
+	                          ? "its elements are arrays, or it has no dimension"
+	                  : H5Pget_virtual_count(list, &count) < 0 || count > PARTS_MOST
+	                          ? "it has too many parts"
+	                          : NULL;
 
 	out->layout = SL_H5_VIRTUAL;
-	out->parts = good ? calloc(SL_MAX(count, 1), sizeof(*out->parts)) : NULL;
-	for (good = out->parts; good && out->part_count < count; out->part_count++) {
+	out->parts = why ? NULL : calloc(SL_MAX(count, 1), sizeof(*out->parts));
+	if (!why && !out->parts)
+		why = "there is no memory for its parts";
+	for (; !why && out->part_count < count; out->part_count++) {
 		struct sl_h5_part *part = &out->parts[out->part_count];
 
-		good = part_get(list, out->part_count, out, part);
-		for (size_t i = 0; good && i < out->part_count; i++)
-			good = !parts_overlap(part, &out->parts[i], out->rank);
+		why = part_get(list, out->part_count, out, part);
+		for (size_t i = 0; !why && i < out->part_count; i++)
+			if (parts_overlap(part, &out->parts[i], out->rank))
+				why = "two parts have an element";
+		if (!why && (part->count[0] == UINT64_MAX) != (out->parts->count[0] == UINT64_MAX))
+			why = "some parts have an end in the first dimension, and some have none";
 	}
 	H5Eclear2(H5E_DEFAULT);
-	if (!good)
-		return sl_fail(
-			-ENOTSUP,
-			"'%s' is a virtual dataset, and its parts are not blocks of all frames "
-			"in files of its folder: open the datasets that it is made of",
-			name);
-	out->address = most[0];
+	if (why)
+		return sl_fail(-ENOTSUP,
+		               "'%s' is a virtual dataset, and %s: open the datasets that it is "
+		               "made of",
+		               name, why);
+	out->address = count && out->parts->count[0] == UINT64_MAX ? most[0] : out->shape[0];
 	return 0;
 }
