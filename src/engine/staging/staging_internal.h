@@ -15,6 +15,9 @@ struct sl_buddy {
 	unsigned char *free;
 	struct sl_list lists[SL_BUDDY_ORDERS];
 	struct sl_list *links; /* of each block, in a list while a free range begins there */
+	/* The range that came back last, which is not joined with others yet; or NULL. */
+	void *spare;
+	unsigned spare_order;
 };
 /* length is rounded down; nothing can be taken yet. Returns 0 or -ENOMEM. */
 int sl_buddy_init(struct sl_buddy *buddy, void *base, size_t length);
