@@ -141,13 +141,7 @@ void sl_buddy_open(struct sl_buddy *buddy, size_t length)
 
 size_t sl_buddy_largest(size_t length)
 {
-	size_t largest = SL_SLOT_LEAST;
-
-	if (length < SL_SLOT_LEAST)
-		return 0;
-	while (largest * 2 <= length)
-		largest *= 2;
-	return largest;
+	return length < SL_SLOT_LEAST ? 0 : (size_t)1 << (63 - __builtin_clzll(length));
 }
 
 /* ------------------------------------------------------------------------------------- slots */
