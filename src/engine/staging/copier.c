@@ -101,20 +101,20 @@ static void round_give(struct sl_staging *staging, struct sl_copier_lane *lane, 
  * it is quicker than a question to the driver. */
 static void lane_give(struct sl_staging *staging, struct sl_copier_lane *lane)
 {
+	struct sl_copier *copier = &staging->copier;
+	struct sl_slot_words *words = copier->has_words ? copier->words : NULL;
 	struct sl_command mark = {.kind = SL_WRITE_WORD};
 	struct round round;
 	size_t taken = 0;
 
 	round_collect(lane, &round);
 	round_give(staging, lane, &round);
-	if (!lane->words && staging->copier.has_words)
-		lane->words = sl_slots_keep_words(staging);
-	if (lane->words) {
-		mark.word.at = &lane->words->gpu;
-		mark.word.value = ++lane->number;
+	if (words) {
+		mark.word.at = &words->gpu;
+		mark.word.value = ++copier->number;
 		staging->device->ops->enqueue(staging->device, lane->stream, &mark, 1, &taken);
 	}
-	lane->marked = taken;
+	copier->marked = taken;
 	for (unsigned i = 0; i < round.job_count; i++)
 		if (round.jobs[i].job)
 			sl_list_append(&lane->rounds[0].jobs, &round.jobs[i].job->link);
@@ -124,14 +124,15 @@ static void lane_give(struct sl_staging *staging, struct sl_copier_lane *lane)
 static int lane_await(struct sl_staging *staging, struct sl_copier_lane *lane)
 {
 	struct sl_device *device = staging->device;
+	const struct sl_copier *copier = &staging->copier;
 	int64_t until = sl_now() + ASIDE_NS;
 	int rc;
 
 	if (sl_staging_lost(staging))
 		return -EIO;
 	do
-		rc = lane->marked ? atomic_load(&lane->words->gpu) == lane->number
-		                  : device->ops->stream_query(device, lane->stream);
+		rc = copier->marked ? atomic_load(&copier->words->gpu) == copier->number
+		                    : device->ops->stream_query(device, lane->stream);
 	while (!rc && sl_now() < until);
 	if (rc < 0)
 		lane_drain(device, lane);

@@ -146,8 +146,6 @@ size_t sl_buddy_largest(size_t length)
 
 /* ------------------------------------------------------------------------------------- slots */
 
-#define WORDS_TO_KEEP 256
-
 static void slot_return_locked(struct sl_staging *staging, enum sl_half half, struct sl_slot *slot)
 	SL_REQUIRES(&staging->mutex)
 {
@@ -319,17 +317,6 @@ void sl_slots_give(struct sl_staging *staging, enum sl_half half, struct sl_slot
 	slots_grant_waiting_locked(staging, &granted);
 	sl_mutex_unlock(&staging->mutex);
 	slots_notify(&granted);
-}
-
-struct sl_slot_words *sl_slots_keep_words(struct sl_staging *staging)
-{
-	struct sl_slot_words *words = NULL;
-
-	sl_mutex_lock(&staging->mutex);
-	if (staging->locked.words_free >= WORDS_TO_KEEP)
-		words = staging->locked.words[--staging->locked.words_free];
-	sl_mutex_unlock(&staging->mutex);
-	return words;
 }
 
 /* ------------------------------------------------------------------------------------- seats */

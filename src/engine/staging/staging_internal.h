@@ -47,9 +47,6 @@ void sl_slots_refuse(struct sl_staging *staging);
 void sl_nap_precisely(void); /* for the calling thread, once */
 void sl_nap_shortly(void);
 
-/* Takes words for good; NULL: none are pinned yet, or there are few. */
-struct sl_slot_words *sl_slots_keep_words(struct sl_staging *staging);
-
 /* Watches the words of the device. */
 struct sl_poller {
 	struct sl_mutex mutex;
@@ -88,14 +85,14 @@ struct sl_copier {
 		unsigned first, count;
 		unsigned jobs, large;   /* in flight, and rounds with a large one */
 		struct sl_list waiting; /* for a round */
-		/* Of the last lane: the word behind its copies, the number that comes, and whether
-		 * the stream has taken it. */
-		struct sl_slot_words *words;
-		uint32_t number;
-		bool marked;
 	} lanes[SL_LANES];  /* to the host and to the device, the copier's own, as is the next; */
 	_Atomic bool aside; /* and of sl_copier_help(), of the thread that has set this */
 	bool has_words;     /* the device writes words; fixed */
+	/* Behind the copies of the last lane; NULL: none is pinned yet, or there are few. Then the
+	 * last number, and whether the stream has taken its write: of that thread, too. */
+	struct sl_slot_words *_Atomic words;
+	uint32_t number;
+	bool marked;
 	struct sl_list drains; /* jobs that wait for their streams to run out */
 	struct sl_spin spin;
 	pthread_t thread;
