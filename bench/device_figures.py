@@ -61,7 +61,8 @@ def steady(b):
     """How far the slowest of 20 passes, after one that does not count, lies below the median of them."""
     orders = {f"steady-{order}": b.move(b.source.path, (1, b.size), order) for order in ORDERS}
     b.source.warm()
-    peers = {"copies": b.ceiling(0), "16 preads": b.peer("storage", b.source.path, 16)}
+    peers = {"copies": b.ceiling(0), "16 preads": b.peer("storage", b.source.path, 16),
+             "pipeline": b.peer("pipeline", b.source.path, 16)}
     samples = b.in_turn(peers | orders, 6 if b.quick else 20)
     below = {}
     for name, some in samples.items():
@@ -69,11 +70,11 @@ def steady(b):
         if rates:
             below[name] = 100 * (1 - rates[0] / statistics.median(rates))
             say(f"  {name}: {', '.join(f'{sample.rate / 1e9:.1f}' for sample in some)} GB/s")
-    most = max(20, below.get("copies", 0))
-    how = "Bare copies of 64 MiB from pinned memory and threads that pread were run in turn with them."
+    most = max(20, below.get("copies", 0), below.get("pipeline", 0))
+    how = "In turn with bare copies of 64 MiB from pinned memory, threads that pread, and threads that pread and copy."
     return [report.Figure(key, f"the slowest pass below the median, {key}", "%", skipped=b.failures.get(key, ""),
                           most=b.aim(most) if key in orders else None, how=how, values=[below[key]] if key in below else [])
-            for key in [*orders, "copies", "16 preads"]]
+            for key in [*orders, *peers]]
 
 
 def latency(b):

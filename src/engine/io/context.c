@@ -118,17 +118,21 @@ void sl_context_expect_exit(struct sluice_context *ctx, enum sl_exit what)
 int sl_context_get_staging(struct sluice_context *ctx, struct sl_device *device,
                            struct sl_staging **out)
 {
-	struct sl_staging **staging = &ctx->devices.staging[device->index];
 	int rc = 0;
 
+	*out = ctx->devices.staging[device->index];
+	if (*out)
+		return 0;
 	/* The driver may be held up; nothing that lets it go on needs this lock. */
 	sl_mutex_lock(&ctx->devices.mutex);
-	if (!*staging)
-		rc = sl_staging_start(device, &ctx->core.settings, NULL, ctx->core.pool, staging);
-	*out = *staging;
-	sl_mutex_unlock(&ctx->devices.mutex);
-	if (!rc)
+	*out = ctx->devices.staging[device->index];
+	if (!*out)
+		rc = sl_staging_start(device, &ctx->core.settings, NULL, ctx->core.pool, out);
+	if (!rc) {
 		sl_context_expect_exit(ctx, SL_EXIT_DEVICE);
+		ctx->devices.staging[device->index] = *out;
+	}
+	sl_mutex_unlock(&ctx->devices.mutex);
 	return rc;
 }
 
@@ -141,6 +145,7 @@ int sluice_context_staging(sluice_context *ctx, int device, void *memory, size_t
 {
 	struct sl_device *found;
 	struct sl_settings settings;
+	struct sl_staging *own;
 	int rc = sl_context_check(ctx);
 
 	if (rc)
@@ -152,8 +157,6 @@ int sluice_context_staging(sluice_context *ctx, int device, void *memory, size_t
 	if (rc)
 		return rc;
 	if (!memory && !n) {
-		struct sl_staging *own;
-
 		sl_cufile_prepare(ctx->core.cufile, found);
 		rc = sl_context_get_staging(ctx, found, &own);
 		return rc ? rc : sl_staging_pin(own, SL_HALF_STREAM, 0);
@@ -170,11 +173,12 @@ int sluice_context_staging(sluice_context *ctx, int device, void *memory, size_t
 	if (ctx->devices.staging[device])
 		rc = sl_fail(-EBUSY, "the context has used %s already", found->name);
 	else
-		rc = sl_staging_start(found, &settings, memory, ctx->core.pool,
-		                      &ctx->devices.staging[device]);
-	sl_mutex_unlock(&ctx->devices.mutex);
-	if (!rc)
+		rc = sl_staging_start(found, &settings, memory, ctx->core.pool, &own);
+	if (!rc) {
 		sl_context_expect_exit(ctx, SL_EXIT_DEVICE);
+		ctx->devices.staging[device] = own;
+	}
+	sl_mutex_unlock(&ctx->devices.mutex);
 	return rc;
 }
 

@@ -108,8 +108,8 @@ struct sluice_context {
 
 	struct {
 		struct sl_mutex mutex;
-		/* By device; guarded by mutex, and never changed once set. */
-		struct sl_staging *staging[SL_DEVICES_MOST];
+		/* By device; set once, with mutex, when the staging runs. */
+		struct sl_staging *_Atomic staging[SL_DEVICES_MOST];
 		_Atomic bool checked; /* devices are this process's, as the context is */
 		/* Of contexts that use devices; guarded by the mutex of that list. */
 		struct sl_list link;

@@ -39,6 +39,7 @@ static void buddy_withdraw(struct sl_buddy *buddy, size_t block)
 int sl_buddy_init(struct sl_buddy *buddy, void *base, size_t length)
 {
 	buddy->base = base;
+	buddy->spare = NULL;
 	buddy->blocks = length / SL_SLOT_LEAST;
 	buddy->free = calloc(buddy->blocks + 1, sizeof(*buddy->free));
 	buddy->links = calloc(buddy->blocks + 1, sizeof(*buddy->links));
@@ -59,9 +60,10 @@ void sl_buddy_destroy(struct sl_buddy *buddy)
 	buddy->links = NULL;
 }
 
-void *sl_buddy_take(struct sl_buddy *buddy, size_t length)
+/* Divides the smallest range that is large enough. */
+static void *buddy_divide(struct sl_buddy *buddy, unsigned wanted)
 {
-	unsigned wanted = buddy_order(length), order = wanted;
+	unsigned order = wanted;
 	struct sl_list *link;
 	size_t block;
 
@@ -80,10 +82,9 @@ void *sl_buddy_take(struct sl_buddy *buddy, size_t length)
 	return buddy->base + block * SL_SLOT_LEAST;
 }
 
-void sl_buddy_give(struct sl_buddy *buddy, void *memory, size_t length)
+static void buddy_join(struct sl_buddy *buddy, void *memory, unsigned order)
 {
 	size_t block = (size_t)((char *)memory - buddy->base) / SL_SLOT_LEAST;
-	unsigned order = buddy_order(length);
 
 	while (order + 1 < SL_BUDDY_ORDERS) {
 		size_t other = block ^ ((size_t)1 << order);
@@ -95,6 +96,30 @@ void sl_buddy_give(struct sl_buddy *buddy, void *memory, size_t length)
 		order++;
 	}
 	buddy_insert(buddy, block, order);
+}
+
+void *sl_buddy_take(struct sl_buddy *buddy, size_t length)
+{
+	unsigned wanted = buddy_order(length);
+	bool fits = buddy->spare && buddy->spare_order == wanted;
+	void *memory = fits ? buddy->spare : buddy_divide(buddy, wanted);
+
+	if (!memory && buddy->spare) {
+		buddy_join(buddy, buddy->spare, buddy->spare_order);
+		buddy->spare = NULL;
+		memory = buddy_divide(buddy, wanted);
+	}
+	if (fits)
+		buddy->spare = NULL;
+	return memory;
+}
+
+void sl_buddy_give(struct sl_buddy *buddy, void *memory, size_t length)
+{
+	if (buddy->spare)
+		buddy_join(buddy, buddy->spare, buddy->spare_order);
+	buddy->spare = memory;
+	buddy->spare_order = buddy_order(length);
 }
 
 void sl_buddy_open(struct sl_buddy *buddy, size_t length)
@@ -116,13 +141,7 @@ void sl_buddy_open(struct sl_buddy *buddy, size_t length)
 
 size_t sl_buddy_largest(size_t length)
 {
-	size_t largest = SL_SLOT_LEAST;
-
-	if (length < SL_SLOT_LEAST)
-		return 0;
-	while (largest * 2 <= length)
-		largest *= 2;
-	return largest;
+	return length < SL_SLOT_LEAST ? 0 : (size_t)1 << (63 - __builtin_clzll(length));
 }
 
 /* ------------------------------------------------------------------------------------- slots */

@@ -17,7 +17,8 @@
 
 #include "staging/staging_internal.h"
 
-#define WORDS_MOST 4096
+#define WORDS_MOST   4096
+#define WORDS_ENOUGH 256 /* from here on one is the copier's */
 /* Numbers begin near the end of their range, so that they wrap in every program. */
 #define FIRST_SEQ  0xFFFFFFF0u
 #define ABANDON_NS INT64_C(1000000000) /* for pieces in flight to end */
@@ -132,6 +133,8 @@ static void staging_open(struct sl_staging *staging, unsigned step)
 			staging->locked.words[i] = &words[count - 1 - i];
 		}
 		staging->locked.words_free = count;
+		if (count > WORDS_ENOUGH)
+			staging->copier.words = staging->locked.words[--staging->locked.words_free];
 	}
 	sl_mutex_unlock(&staging->mutex);
 	atomic_store_explicit(&staging->steps, step + 1, memory_order_release);

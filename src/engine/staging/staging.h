@@ -169,7 +169,7 @@ bool sl_ring_await(const struct sl_ring *ring, uint64_t chunk, struct sl_command
 void sl_ring_write(const struct sl_ring *ring, uint64_t chunk, struct sl_command *out);
 
 /* Commands of this context in flight on the device: well below the number in a channel. */
-#define SL_COMMANDS_MOST 768
+#define SL_COMMANDS_MOST 780
 /*
  * Waits until so many more commands may be enqueued, first come, first served. Others that are in
  * flight end the wait. Returns false if it would have to wait, and `wait` is false.

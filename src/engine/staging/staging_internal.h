@@ -15,6 +15,9 @@ struct sl_buddy {
 	unsigned char *free;
 	struct sl_list lists[SL_BUDDY_ORDERS];
 	struct sl_list *links; /* of each block, in a list while a free range begins there */
+	/* The range that came back last, which is not joined with others yet; or NULL. */
+	void *spare;
+	unsigned spare_order;
 };
 /* length is rounded down; nothing can be taken yet. Returns 0 or -ENOMEM. */
 int sl_buddy_init(struct sl_buddy *buddy, void *base, size_t length);
@@ -84,6 +87,12 @@ struct sl_copier {
 		struct sl_list waiting; /* for a round */
 	} lanes[SL_LANES];  /* to the host and to the device, the copier's own, as is the next; */
 	_Atomic bool aside; /* and of sl_copier_help(), of the thread that has set this */
+	bool has_words;     /* the device writes words; fixed */
+	/* Behind the copies of the last lane; NULL: none is pinned yet, or there are few. Then the
+	 * last number, and whether the stream has taken its write: of that thread, too. */
+	struct sl_slot_words *_Atomic words;
+	uint32_t number;
+	bool marked;
 	struct sl_list drains; /* jobs that wait for their streams to run out */
 	struct sl_spin spin;
 	pthread_t thread;

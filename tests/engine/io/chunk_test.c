@@ -207,6 +207,17 @@ TEST(a_few_gib_are_few_chunks_in_stream_order)
 	/* Three commands for each: all of them fit into the device's queue at once. */
 	assert_in_range(number, 1, SL_COMMANDS_MOST / 3);
 	assert_in_range(slots, 2, 4);
+	/* They stay in the caches as long as the queue has room. */
+	assert_int_equal(chunks.slot_bytes, 16 << 20);
+	chunks.extent = chunks.position = 0;
+	extent.length++;
+	assert_int_equal(sl_chunks_plan(&chunks, &limits, &settings, (size_t)128 << 20, &slots), 0);
+	for (number = 0; sl_chunk_next(&chunks, &chunk); number++)
+		;
+	assert_in_range(number, 1, SL_COMMANDS_MOST / 3);
+	extent.length <<= 1;
+	assert_int_equal(sl_chunks_plan(&chunks, &limits, &settings, (size_t)128 << 20, &slots), 0);
+	assert_int_equal(chunks.slot_bytes, 32 << 20);
 }
 
 enum { TENSORS = 20000 };

@@ -96,3 +96,33 @@ LOCAL_TEST(they_go_on_beside_an_operation_in_stream_order, REMOTE)
 	device_free(memory);
 	device_free(other);
 }
+
+ROW_TEST(their_wait_ends_behind_the_copy, .remote = REMOTE,
+         .gpu = "the delays of a real device are its own")
+{
+	struct sluice_emulated_options o = SLUICE_EMULATED_OPTIONS_INIT;
+	const char *path = scratch(f, "behind");
+	char *memory = device_new(0, 4096);
+	sluice_file *file;
+
+	file_make(path, 4096 + ROUNDS, 1);
+	make_room(f);
+	file = open_read(f->ctx, path);
+	o.seed = 1;
+	o.delay_us = 150; /* of the copy, and of the word behind it */
+	assert_ok(sluice_emulated_configure(gpu_device(0), &o));
+	sluice_emulated_reset_calls();
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		sluice_op *op = start_read(file, memory, 4096, round);
+
+		assert_int_equal(sluice_wait(op, -1), 4096);
+		assert_pattern(sluice_emulated_memory(memory), 4096, round, 1);
+		sluice_op_free(op);
+	}
+	/* The thread that waits has given most copies, and words. */
+	assert_in_range(sluice_emulated_calls(SLUICE_EMULATED_WRITE, NULL), ROUNDS / 2, ROUNDS);
+	o.seed = o.delay_us = 0;
+	assert_ok(sluice_emulated_configure(gpu_device(0), &o));
+	assert_ok(sluice_close(file));
+	device_free(memory);
+}

@@ -230,7 +230,9 @@ static size_t chunks_slot_bytes(const struct sl_chunks *chunks, const struct sl_
 		return slot;
 	while (slot < most && m->total / slot >= 2 * slots)
 		slot *= 2;
-	while (chunks->on_stream && m->total / slot > MANY_CHUNKS && slot * 2 * slots <= half)
+	/* Slots beyond 16 MiB outgrow the caches: until all that the queue takes is needed. */
+	while (chunks->on_stream && slot * 2 * slots <= half &&
+	       m->total / slot > MANY_CHUNKS * (slot > LARGEST_AUTO ? 2 : 1))
 		slot *= 2;
 	/* Chunks of as many spans as there may be are shorter. */
 	while (slot > limits->piece_bytes && slot / 2 >= SL_SPANS_MOST * (m->total / m->count))

@@ -56,15 +56,17 @@
 
 /* --------------------------------------------------------------------------------- new, free */
 
-static struct sl_staged *staged_allocate(unsigned slots)
+static struct sl_staged *staged_allocate(unsigned slots, bool on_stream)
 {
 	struct sl_staged *staged;
+	size_t costs = on_stream ? SL_COSTS_MOST * sizeof(*staged->costs) : 0;
 
-	staged = calloc(1, sizeof(*staged) +
+	staged = calloc(1, sizeof(*staged) + costs +
 	                           slots * (sizeof(staged->uses[0]) + sizeof(staged->slots[0])));
 	if (!staged)
 		return NULL;
 	staged->slots = (struct sl_slot *)&staged->uses[slots];
+	staged->costs = (uint16_t *)&staged->slots[slots];
 	staged->count = slots;
 	for (unsigned i = 0; i < slots; i++) {
 		staged->uses[i].staged = staged;
@@ -162,7 +164,7 @@ int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, const struct
 		rc = sl_staging_pin(staging, half,
 		                    op->file->limits.remote ? UINT64_MAX
 		                                            : (uint64_t)slots * chunks.slot_bytes);
-	staged = rc ? NULL : staged_allocate(slots);
+	staged = rc ? NULL : staged_allocate(slots, route->on_stream);
 	if (!staged) {
 		if (seated)
 			sl_slots_rise(staging);
@@ -187,7 +189,7 @@ int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, const struct
 		.staging = staging,
 		.write = route->awaits ||
 	                 (route->on_stream && route->has_memory && op->kind == SL_WRITE),
-		.single = route->has_memory && staged_is_single(&chunks),
+		.single = route->on_stream && route->has_memory && staged_is_single(&chunks),
 		.count = slots,
 		.slots = staged->slots,
 		.moved = sl_stream_moved,

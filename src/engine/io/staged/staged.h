@@ -149,10 +149,11 @@ struct sl_staged {
 
 	struct sl_copy_job drain; /* while draining */
 	struct sl_chunks given;
+#define SL_COSTS_MOST (2 * SL_COMMANDS_MOST / 3)
 	/* Of sl_route_stream: the cost of each chunk, by number, from the look at its window until
 	 * the stream has passed it. A chunk is 3 or more: SL_COMMANDS_MOST / 3 are in flight at
 	 * most, and the window behind them has fewer. */
-	uint16_t costs[2 * SL_COMMANDS_MOST / 3];
+	uint16_t *costs;
 
 	/* Of route_transfers.c. The submitting call's; untouched until the stream has passed. */
 	struct sl_transfer *transfers;

@@ -180,7 +180,7 @@ static void stream_chunk_done(struct sluice_op *op, struct sl_slot_use *use)
 
 static uint16_t *stream_noted_cost(struct sl_staged *staged, uint64_t number)
 {
-	return &staged->costs[number % (sizeof(staged->costs) / sizeof(staged->costs[0]))];
+	return &staged->costs[number % SL_COSTS_MOST];
 }
 
 static struct sl_window stream_window(struct sl_staged *staged, unsigned most)
