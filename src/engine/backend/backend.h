@@ -108,8 +108,8 @@ struct sl_limits {
 	unsigned depth;     /* pieces of an operation in flight */
 	size_t piece_size;  /* of the backend's struct for a piece; 0: it is struct sl_piece */
 	uint32_t alignment; /* of offset and length of aligned pieces; 0: there are none */
-	/* A piece for each extent, or what a slot has of it, in turn; of a write of a remote file at
-	 * once, or, through slots, as many as `depth` says. */
+	/* A piece for each extent, or for what a slot has of it, in turn. Writes of remote files
+	 * have all at once, and through slots as many as `depth` says. */
 	bool sequential;
 	bool whole;       /* and each extent in one piece */
 	bool uncut;       /* a piece for each extent, in any order: the backend cuts it itself */
