@@ -146,12 +146,11 @@ static bool array_is_one_file(struct sl_array *array)
 {
 	char *identity = array->inner->ops->identity(array->inner), *ours = NULL;
 	struct stat status;
-	bool one;
 
 	if (!fstat(array->fd, &status))
 		ours = sl_format("inode %" PRIu64 ":%" PRIu64, (uint64_t)status.st_dev,
 		                 (uint64_t)status.st_ino);
-	one = identity && ours && !strcmp(identity, ours);
+	bool one = identity && ours && !strcmp(identity, ours);
 	free(identity);
 	free(ours);
 	return one;
@@ -162,10 +161,9 @@ static int array_open_file(struct sl_array *array, const struct sl_uri *uri,
 {
 	struct sluice_open_options plain = *options;
 	struct stat status;
-	int rc;
 
 	plain.dataset = NULL;
-	rc = sl_local_ops.open(array->core, uri, &plain, &array->inner);
+	int rc = sl_local_ops.open(array->core, uri, &plain, &array->inner);
 	if (rc)
 		return rc;
 	array->path = strdup(uri->path);
@@ -300,7 +298,6 @@ static int array_open_part(struct sl_core *core, const struct sl_uri *uri,
                            struct sl_opening *opening, struct sl_array **out) SL_UNCHECKED
 {
 	struct sl_array *array = calloc(1, sizeof(*array));
-	int rc;
 
 	if (!array)
 		return sl_fail(-ENOMEM, "no memory");
@@ -314,8 +311,8 @@ static int array_open_part(struct sl_core *core, const struct sl_uri *uri,
 	array->fd = -1;
 	array->looks = core->waiting;
 	sl_mutex_init(&array->h5.mutex);
-	rc = strcmp(uri->scheme, "file") ? array_open_remote(array, uri, options)
-	                                 : array_open_file(array, uri, options);
+	int rc = strcmp(uri->scheme, "file") ? array_open_remote(array, uri, options)
+	                                     : array_open_file(array, uri, options);
 	if (!rc && opening)
 		array->blocks->too = &opening->cancelled;
 	if (!rc)

@@ -190,15 +190,13 @@ static int blocks_fetch(struct sl_h5_bytes *source)
 	struct sl_hints *hints = &blocks->hints;
 	uint64_t hinted = sl_hints_have(hints, blocks->missing, blocks->missing_bytes);
 	size_t count = hinted ? hints->wanted_count : 1, made = 0;
-	struct page_range *ranges;
-	struct run **runs;
 	int rc = 0;
 
 	if (blocks->missing_bytes > ONCE_MOST)
 		return sl_fail(-EBADMSG, "'%s': HDF5 reads %" PRIu64 " bytes of its own at once",
 		               blocks->name, blocks->missing_bytes);
-	ranges = malloc(count * sizeof(*ranges));
-	runs = malloc(count * sizeof(*runs));
+	struct page_range *ranges = malloc(count * sizeof(*ranges));
+	struct run **runs = malloc(count * sizeof(*runs));
 	if (!ranges || !runs)
 		rc = sl_fail(-ENOMEM, "no memory");
 	for (size_t i = 0; !rc && hinted && i < count; i++)

@@ -109,13 +109,12 @@ static int array_list_of(struct sl_h5_bytes *source, const char *name, const cha
                          struct listing *listing)
 {
 	char *below = sl_format("%s%s", *path == '/' ? "" : "/", path);
-	int rc;
 
 	if (!below)
 		return sl_fail(-ENOMEM, "no memory");
 	for (size_t n = strlen(below); n > 1 && below[n - 1] == '/'; n--)
 		below[n - 1] = '\0';
-	rc = sl_h5_list(source, name, below, array_listed, listing);
+	int rc = sl_h5_list(source, name, below, array_listed, listing);
 	free(below);
 	return rc;
 }
@@ -124,14 +123,13 @@ int sluice_array_list(const char *file, const char *path, sluice_array_found fou
 {
 	struct listing listing = {found, user};
 	struct sl_h5_bytes source = {0};
-	int rc;
 
 	if (!file || !path || !found)
 		return sl_fail(-EINVAL, "sluice_array_list: an argument is NULL");
 	source.fd = open(file, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 	if (source.fd < 0)
 		return sl_fail(-errno, "cannot open '%s': %s", file, sl_error_text(-errno));
-	rc = array_list_of(&source, file, path, &listing);
+	int rc = array_list_of(&source, file, path, &listing);
 	close(source.fd);
 	return rc;
 }
@@ -141,11 +139,10 @@ int sluice_array_list_file(sluice_file *file, const char *path, sluice_array_fou
 {
 	struct listing listing = {found, user};
 	struct sl_h5_blocks *blocks;
-	int rc;
 
 	if (!file || !path || !found)
 		return sl_fail(-EINVAL, "sluice_array_list_file: an argument is NULL");
-	rc = sl_context_check(sl_file_context(file));
+	int rc = sl_context_check(sl_file_context(file));
 	if (!rc)
 		rc = sl_h5_blocks_new(sl_file_backend(file), sl_file_name(file), &blocks);
 	if (rc)

@@ -277,12 +277,11 @@ static struct sl_h5_state job_find(struct sl_array *array, const struct sl_porti
                                    const uint64_t *first, struct sl_tile **tile, uint64_t *address)
 {
 	uint64_t number = array->in_line ? 0 : sl_walk_number(array, first);
-	struct sl_h5_state state;
 
 	*tile = NULL;
 	*address = 0;
 	sl_mutex_lock(&array->mutex);
-	state = array->locked.state;
+	struct sl_h5_state state = array->locked.state;
 	if (array->in_line)
 		*address = array->h5.of.address +
 		           (portion->job->walk.flat ? first[0] : sl_walk_offset(array, first));
@@ -309,10 +308,8 @@ static bool job_end_at_once(struct sl_array *array, struct sl_job *job)
 	uint64_t first[SL_ARRAY_DIMENSIONS] = {0}, begin, n, address;
 	struct sl_portion portion = {.job = job};
 	struct sl_walk walk = job->walk;
-	struct sl_h5_state state;
 	struct sl_tile *tile;
 	char *bytes = NULL, *to;
-	bool done;
 
 	if (job->base.length > most || job->base.device || array->inner_limits.size_waits ||
 	    array->sources || array->h5.of.layout > SL_H5_CONTIGUOUS ||
@@ -320,12 +317,12 @@ static bool job_end_at_once(struct sl_array *array, struct sl_job *job)
 	    walk.at < walk.end)
 		return false;
 	to = sl_portion_hull(&job->walk, &portion, &begin, &n) ? portion.data : NULL;
-	state = job_find(array, &portion, first, &tile, &address);
+	struct sl_h5_state state = job_find(array, &portion, first, &tile, &address);
 	if (!tile && (!address || n > most || (!to && !(to = bytes = malloc(n)))))
 		return false;
-	done = (tile ||
-	        array->inner->ops->read_now(array->inner, to, n, address + begin) == (int64_t)n) &&
-	       sl_h5_state_holds(array->fd, &state) == 1;
+	bool done = (tile || array->inner->ops->read_now(array->inner, to, n, address + begin) ==
+	                             (int64_t)n) &&
+	            sl_h5_state_holds(array->fd, &state) == 1;
 	if (done && (tile || bytes))
 		sl_portion_copy(&job->walk, &portion, tile ? tile->bytes : bytes - begin);
 	free(bytes);

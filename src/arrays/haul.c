@@ -213,7 +213,6 @@ void sl_hauls_submit(struct sl_array *array, struct sl_tile **tiles, size_t coun
 		struct sl_cut cut = {array->inner_limits.piece_bytes, 0, 1};
 		uint64_t offset, n;
 		char *to;
-		int rc;
 
 		if (!sl_tile_is_stored(tiles[i])) {
 			sl_tile_submit(tiles[i]);
@@ -221,7 +220,7 @@ void sl_hauls_submit(struct sl_array *array, struct sl_tile **tiles, size_t coun
 		}
 		if (array->inner->ops->cut)
 			cut = array->inner->ops->cut(array->inner, left, left, UINT64_MAX);
-		rc = haul_range(tiles[i], &to, &offset, &n);
+		int rc = haul_range(tiles[i], &to, &offset, &n);
 		if (haul && (rc || !haul_takes(haul, &cut, offset, n))) {
 			haul_submit(haul);
 			haul = NULL;

@@ -22,10 +22,9 @@ static void undoing_free(struct sl_undoing *undoing)
 struct sl_undoing *sl_undoing_take(struct sl_array *array, size_t n)
 {
 	struct sl_undoing *undoing = NULL;
-	struct sl_list *link;
 
 	sl_mutex_lock(&array->mutex);
-	link = sl_list_take(&array->locked.undoing);
+	struct sl_list *link = sl_list_take(&array->locked.undoing);
 	sl_mutex_unlock(&array->mutex);
 	undoing = link ? SL_CONTAINER(link, struct sl_undoing, link) : calloc(1, sizeof(*undoing));
 	if (undoing && undoing->room < n) {
@@ -120,10 +119,8 @@ void sl_tiles_forget(struct sl_array *array, const struct sl_h5_state *state)
 
 uint64_t sl_tiles_generation(struct sl_array *array)
 {
-	uint64_t generation;
-
 	sl_mutex_lock(&array->mutex);
-	generation = array->locked.generation;
+	uint64_t generation = array->locked.generation;
 	sl_mutex_unlock(&array->mutex);
 	return generation;
 }

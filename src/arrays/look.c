@@ -126,20 +126,17 @@ static void array_place(const struct sl_array *array, struct sl_tile *tile)
 static int array_find_locked(struct sl_array *array, struct sl_tile **tiles, size_t count)
 	SL_REQUIRES(&array->h5.mutex)
 {
-	struct sl_h5_place *places;
-	int rc;
-
 	if (array->h5.of.layout != SL_H5_CHUNKED) {
 		for (size_t i = 0; i < count; i++)
 			array_place(array, tiles[i]);
 		return 0;
 	}
-	places = calloc(count, sizeof(*places));
+	struct sl_h5_place *places = calloc(count, sizeof(*places));
 	if (!places)
 		return sl_fail(-ENOMEM, "no memory");
 	for (size_t i = 0; i < count; i++)
 		places[i].at = tiles[i]->first;
-	rc = sl_h5_reader_find(array->h5.reader, count, places);
+	int rc = sl_h5_reader_find(array->h5.reader, count, places);
 	for (size_t i = 0; !rc && i < count; i++)
 		tiles[i]->place = places[i];
 	free(places);

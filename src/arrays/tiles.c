@@ -96,14 +96,13 @@ void sl_tile_end(struct sl_tile *tile, const char *bytes, const struct sl_portio
 {
 	struct sl_array *array = tile->array;
 	struct sl_list portions, over;
-	bool keep;
 
 	sl_list_init(&portions);
 	sl_list_init(&over);
 	sl_mutex_lock(&array->mutex);
 	/* From here on no portion is added, or the bytes are found as they are. */
-	keep = !error && bytes && bytes == tile->bytes && !array->plain &&
-	       tile->generation == array->locked.generation && sl_list_linked(&tile->bucket);
+	bool keep = !error && bytes && bytes == tile->bytes && !array->plain &&
+	            tile->generation == array->locked.generation && sl_list_linked(&tile->bucket);
 	sl_list_take_all(&tile->portions, &portions);
 	tile->kept = keep;
 	tile->holds = keep;
@@ -167,13 +166,12 @@ bool sl_tile_give_up_locked(struct sl_tile *tile)
 static bool tile_unwanted(struct sl_tile *tile)
 {
 	struct sl_array *array = tile->array;
-	bool unwanted;
 
 	if (array->plain)
 		return sl_job_stopped(
 			SL_CONTAINER(tile->portions.next, struct sl_portion, link)->job);
 	sl_mutex_lock(&array->mutex);
-	unwanted = sl_tile_give_up_locked(tile);
+	bool unwanted = sl_tile_give_up_locked(tile);
 	sl_mutex_unlock(&array->mutex);
 	return unwanted;
 }
@@ -433,9 +431,6 @@ static void tile_run_plain(struct sl_tile *tile)
 	struct sl_portion *portion = SL_CONTAINER(tile->portions.next, struct sl_portion, link);
 	uint64_t begin, n;
 	bool direct = sl_portion_hull(&portion->job->walk, portion, &begin, &n);
-	const char *from;
-	char *to;
-	int rc;
 
 	if (array->h5.of.layout == SL_H5_COMPACT) {
 		sl_tile_end(tile, array->h5.of.compact + tile->place.address, NULL, NULL, 0);
@@ -448,15 +443,15 @@ static void tile_run_plain(struct sl_tile *tile)
 			return;
 		}
 	}
-	to = direct ? portion->data + tile->cut : tile->bytes;
+	char *to = direct ? portion->data + tile->cut : tile->bytes;
 	begin += tile->cut;
 	n = tile->cut_bytes ? tile->cut_bytes : n;
-	rc = tile_read(tile, to, tile->place.address + begin, n);
+	int rc = tile_read(tile, to, tile->place.address + begin, n);
 	if (rc == 1)
 		rc = tile_holds(tile);
 	if (!rc)
 		return;
-	from = tile->stored ? tile->stored : to;
+	const char *from = tile->stored ? tile->stored : to;
 	if (direct && rc == 1 && from != to)
 		memcpy(to, from, n);
 	sl_tile_end(tile, from - begin, direct ? portion : NULL, NULL, SL_MIN(rc, 0));
@@ -467,13 +462,11 @@ static char *tile_target(struct sl_tile *tile, struct sl_undoing *undoing,
                          struct sl_portion **direct)
 {
 	struct sl_array *array = tile->array;
-	struct sl_portion *portion;
 	uint64_t begin, n;
-	bool keep;
 
 	sl_mutex_lock(&array->mutex);
-	portion = SL_CONTAINER(tile->portions.next, struct sl_portion, link);
-	keep = array->locked.kept_most && tile_worth_keeping(tile);
+	struct sl_portion *portion = SL_CONTAINER(tile->portions.next, struct sl_portion, link);
+	bool keep = array->locked.kept_most && tile_worth_keeping(tile);
 	sl_mutex_unlock(&array->mutex);
 	*direct = NULL;
 	if (sl_portion_hull(&portion->job->walk, portion, &begin, &n) && n == array->tile_bytes) {

@@ -248,7 +248,6 @@ void sl_portion_copy(const struct sl_walk *walk, const struct sl_portion *portio
 	const struct sl_array *array = walk->array;
 	uint64_t index[SL_ARRAY_DIMENSIONS] = {0}, stride[SL_ARRAY_DIMENSIONS], run, first = 0;
 	uint64_t at = 1;
-	const char *from;
 	char *to = portion->data;
 	unsigned below, i;
 
@@ -260,7 +259,7 @@ void sl_portion_copy(const struct sl_walk *walk, const struct sl_portion *portio
 		stride[i] = at;
 	for (i = 0; i < array->dimensions; i++)
 		first += portion->from[i] * stride[i];
-	from = tile ? tile + first : NULL;
+	const char *from = tile ? tile + first : NULL;
 	run = portion_run(walk, portion, &below);
 	for (;;) {
 		if (from)

@@ -61,12 +61,11 @@ static int map_host(struct cli_memory *m, bool huge)
 int cli_memory_new(struct cli_memory *m, int device, size_t size, bool huge)
 {
 	void *data;
-	int rc;
 
 	*m = (struct cli_memory){.device = device, .size = size};
 	if (device < 0)
 		return map_host(m, huge);
-	rc = cli_said(sluice_device_alloc(device, size, &data));
+	int rc = cli_said(sluice_device_alloc(device, size, &data));
 	if (rc)
 		return rc;
 	m->data = data;

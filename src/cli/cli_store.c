@@ -93,18 +93,16 @@ static int store_put(sluice_store *store, const struct cli_store_options *o)
 {
 	static const char index[] = ".index.json";
 	size_t length = strcspn(o->arguments.of[1], "?"), n = sizeof(index) - 1;
-	char *uri;
-	int rc;
 
 	(void)store;
 	if (o->tensors || o->arguments.count > 2 ||
 	    (length > n && !memcmp(o->arguments.of[1] + length - n, index, n)))
 		return cli_store_put_tensors(o);
-	uri = cli_blob_uri(o->arguments.of[0]);
+	char *uri = cli_blob_uri(o->arguments.of[0]);
 	uri = add_option(uri, o->socket, "socket", o->socket);
 	uri = add_option(uri, o->flags & SLUICE_BLOB_CACHE, "cache", NULL);
 	uri = add_option(uri, o->flags & SLUICE_BLOB_PIN, "pin", NULL);
-	rc = run_cp(o->arguments.of[1], uri, o->replace);
+	int rc = run_cp(o->arguments.of[1], uri, o->replace);
 	free(uri);
 	return rc;
 }
@@ -112,7 +110,6 @@ static int store_put(sluice_store *store, const struct cli_store_options *o)
 static int store_get(sluice_store *store, const struct cli_store_options *o)
 {
 	char *uri = cli_blob_uri(o->by_id ? "" : o->arguments.of[0]), wait[16];
-	int rc;
 
 	(void)store;
 	snprintf(wait, sizeof(wait), "%d", o->wait_ms);
@@ -120,7 +117,7 @@ static int store_get(sluice_store *store, const struct cli_store_options *o)
 	uri = add_option(uri, o->by_id, "id", o->arguments.of[0]);
 	uri = add_option(uri, o->wait_ms, "wait_ms", wait);
 	uri = add_option(uri, o->origin, "origin", o->origin);
-	rc = run_cp(uri, o->arguments.of[1], true);
+	int rc = run_cp(uri, o->arguments.of[1], true);
 	free(uri);
 	return rc;
 }

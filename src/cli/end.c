@@ -196,11 +196,10 @@ uint64_t cli_end_next_hole(const struct cli_end *source, uint64_t at)
 {
 	for (uint64_t most = at + LOOK_AHEAD; at < most;) {
 		off_t hole = lseek(source->holes, (off_t)at, SEEK_HOLE);
-		uint64_t data;
 
 		if (hole < 0)
 			return source->length;
-		data = cli_end_next_data(source, (uint64_t)hole);
+		uint64_t data = cli_end_next_data(source, (uint64_t)hole);
 		if (data == (uint64_t)hole)
 			return source->length;
 		if (data - (uint64_t)hole >= CLI_LEAST_HOLE || data == source->length)
@@ -305,7 +304,6 @@ static int end_open_new_file(sluice_context *ctx, const char *path, const struct
                              struct sluice_open_options *options, struct cli_end *out)
 {
 	CLI_OWNED char *target = there ? realpath(path, NULL) : strdup(path);
-	int rc;
 
 	if (!target)
 		return cli_fail(-errno, "'%s': %s", path, strerror(errno));
@@ -325,7 +323,7 @@ static int end_open_new_file(sluice_context *ctx, const char *path, const struct
 	out->replaces = true;
 	if (o->continues)
 		out->part = cli_part_new(target, &options->part);
-	rc = cli_said(sluice_open(ctx, target, options, &out->file));
+	int rc = cli_said(sluice_open(ctx, target, options, &out->file));
 	if (rc == 0 && out->part)
 		rc = cli_part_begin(out->part, ctx, source, out->file);
 	return rc;

@@ -109,12 +109,10 @@ int cli_h5_read(const char *path, int (*read)(const char *path, FILE *out, void 
 	rc = sluice_frames_open(path, &frames);
 	for (int i = 0; !rc && i < ATTEMPTS && changed == -EAGAIN; i++) {
 		int wrong = 0;
-		char *sentence;
-		FILE *out;
 
 		free(*text);
 		*text = NULL;
-		out = open_memstream(text, &n);
+		FILE *out = open_memstream(text, &n);
 		if (!out) {
 			sluice_frames_free(frames);
 			return sl_fail(-ENOMEM, "no memory");
@@ -123,7 +121,7 @@ int cli_h5_read(const char *path, int (*read)(const char *path, FILE *out, void 
 		if (!changed)
 			wrong = read(path, out, user);
 		fclose(out);
-		sentence = cli_format("%s", sluice_last_message());
+		char *sentence = cli_format("%s", sluice_last_message());
 		if (!changed)
 			changed = sluice_frames_check(frames);
 		if (!changed)
@@ -151,10 +149,9 @@ static int check_file(struct h5_options *o, const char *path)
 {
 	const struct rlimit most = {(rlim_t)GIB << 30, (rlim_t)GIB << 30};
 	CLI_OWNED char *text = NULL;
-	int rc;
 
 	setrlimit(RLIMIT_AS, &most);
-	rc = cli_said(cli_h5_read(path, check_read, o, &text));
+	int rc = cli_said(cli_h5_read(path, check_read, o, &text));
 	if (o->json) {
 		cli_json_string("{\"file\": ", path);
 		cli_json_string(", \"state\": ", state_of(path));

@@ -141,15 +141,13 @@ void cli_progress_start(struct cli_progress *p, const char *name, uint64_t total
 
 void cli_progress_update(struct cli_progress *p, uint64_t moved)
 {
-	uint64_t now;
-
 	if (p->sum) {
 		atomic_fetch_add(p->sum, moved - p->last_moved);
 		p->last_moved = moved;
 	}
 	if (!p->shown)
 		return;
-	now = sl_now();
+	uint64_t now = sl_now();
 	if (now - p->last_ns < INTERVAL_NS)
 		return;
 

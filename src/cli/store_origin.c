@@ -6,7 +6,6 @@
  *
  * Threads: the main thread.
  */
-#include <inttypes.h>
 #include <stdlib.h>
 
 #include "cli_store.h"

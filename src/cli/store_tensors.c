@@ -20,12 +20,11 @@ int cli_publish_tensors(const char *socket, const char *name, sluice_tensors *te
 	struct sluice_collection_options options = SLUICE_COLLECTION_OPTIONS_INIT;
 	sluice_collection *made = NULL;
 	sluice_store *store;
-	int rc;
 
 	if (!name[0])
 		return cli_fail(-EINVAL, "a name is empty");
 	options.flags = flags;
-	rc = cli_said(sluice_store_open(socket, NULL, &store));
+	int rc = cli_said(sluice_store_open(socket, NULL, &store));
 	if (rc)
 		return rc;
 	rc = cli_said(sluice_collection_publish_files(store, name, tensors, wants, count, device,

@@ -56,11 +56,10 @@ static int tensors_bench_load(struct tensors_bench *b)
 {
 	struct sluice_tensor_read_options o = SLUICE_TENSOR_READ_OPTIONS_INIT;
 	sluice_tensor_load *load;
-	int64_t moved;
 
 	o.on = b->options->stream;
 	o.stream = b->stream;
-	moved = cli_said(sluice_tensor_plan_read(b->plan, b->memory, &o, &load));
+	int64_t moved = cli_said(sluice_tensor_plan_read(b->plan, b->memory, &o, &load));
 	if (moved)
 		return (int)moved;
 	moved = sluice_tensor_load_wait(load, -1);
@@ -133,7 +132,6 @@ static int tensors_bench_run(struct tensors_bench *b)
 int cli_tensors_bench(sluice_tensors *tensors, const struct cli_tensors_options *o)
 {
 	struct tensors_bench b = {.tensors = tensors, .options = o};
-	uint64_t needed;
 	int rc;
 
 	tensors_bench_find_spans(&b);
@@ -141,7 +139,7 @@ int cli_tensors_bench(sluice_tensors *tensors, const struct cli_tensors_options 
 		rc = cli_fail(-EINVAL, "there are no tensors with bytes");
 	else
 		rc = cli_said(sluice_tensor_plan_new(tensors, NULL, 0, &b.plan));
-	needed = sluice_tensor_plan_bytes(b.plan);
+	uint64_t needed = sluice_tensor_plan_bytes(b.plan);
 	if (!rc)
 		rc = cli_said(sluice_tensor_memory_new(
 			o->device, needed < b.bytes ? b.bytes : needed, &b.memory));

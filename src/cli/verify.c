@@ -135,10 +135,9 @@ static char *split_tagged(char *text, char **hex)
 static char *split_line(char *line, char **hex)
 {
 	bool escaped = line[0] == '\\';
-	char *name;
 
 	line[strcspn(line, "\n")] = '\0';
-	name = split_tagged(line + escaped, hex);
+	char *name = split_tagged(line + escaped, hex);
 	if (name)
 		return escaped && !unescape_name(name) ? NULL : name;
 	*hex = line + escaped;

@@ -55,6 +55,12 @@ __attribute__((format(printf, 3, 4))) void sl_log(const struct sl_settings *sett
  * Its first field is its size, and stays.
  */
 void sl_struct_give(void *out, const void *from, size_t bytes);
+/*
+ * Copies the caller's struct, which may be that of another header, over *out of so many bytes with
+ * the usual values; NULL: those stay. The size of *out is its own. Returns 0, or -EINVAL with a
+ * sentence that begins with the name.
+ */
+int sl_struct_take(const char *name, const void *from, void *out, size_t bytes);
 
 /* ------------------------------------------------------------------------------------- types */
 
@@ -105,6 +111,24 @@ unsigned sl_machine_nodes(const char *root);
  * to free by CPU_FREE(), and the size of the set in bytes. NULL: unknown.
  */
 cpu_set_t *sl_machine_cores(const char *root, int node, size_t *bytes);
+
+/* Returns the bytes of a page of the kernel: 4 KiB, or 16 or 64. */
+size_t sl_page_size(void);
+/* Returns bytes rounded up to pages; less than bytes if that overflows. */
+static inline size_t sl_whole_pages(size_t bytes)
+{
+	size_t page = sl_page_size();
+
+	return (bytes + page - 1) / page * page;
+}
+#define SL_HUGE_PAGE ((size_t)2 << 20)
+/*
+ * Maps private memory, whole pages of it, for munmap(). Memory of a huge page or more begins at
+ * one, and has such pages where there are any. NULL: no memory.
+ */
+void *sl_private_map(size_t bytes);
+/* Makes memory present that may be written, whole pages. False: there is no memory for them. */
+bool sl_private_touch(void *memory, size_t bytes);
 
 /* -------------------------------------------------------------------------------------- text */
 

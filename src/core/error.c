@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Errors and the log: the last sentence of each thread, and lines to stderr. Any thread. */
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,6 +46,16 @@ void sl_struct_give(void *out, const void *from, size_t bytes)
 
 	memcpy(out, from, SL_MIN(size, bytes));
 	*(size_t *)out = size;
+}
+
+int sl_struct_take(const char *name, const void *from, void *out, size_t bytes)
+{
+	if (from && *(const size_t *)from < sizeof(size_t))
+		return sl_fail(-EINVAL, "%s: size is not set", name);
+	if (from)
+		memcpy(out, from, SL_MIN(*(const size_t *)from, bytes));
+	*(size_t *)out = bytes;
+	return 0;
 }
 
 void sl_log(const struct sl_settings *settings, enum sl_log_level level, const char *format, ...)

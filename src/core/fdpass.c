@@ -40,7 +40,6 @@ ssize_t sl_fds_receive(int socket, void *data, size_t bytes, int fds[SL_FDS_MOST
 	struct iovec io = {data, bytes};
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(SL_FDS_MOST * sizeof(int))];
 	struct msghdr message;
-	struct cmsghdr *header;
 	ssize_t n;
 
 	fds[0] = fds[1] = -1;
@@ -55,7 +54,7 @@ ssize_t sl_fds_receive(int socket, void *data, size_t bytes, int fds[SL_FDS_MOST
 	if (n < 0)
 		return -errno;
 	*cut = message.msg_flags & (MSG_TRUNC | MSG_CTRUNC);
-	header = CMSG_FIRSTHDR(&message);
+	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
 	if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS)
 		memcpy(fds, CMSG_DATA(header),
 		       SL_MIN(header->cmsg_len - CMSG_LEN(0), SL_FDS_MOST * sizeof(int)));

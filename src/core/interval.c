@@ -139,13 +139,11 @@ static uint64_t interval_bound(const struct sl_interval *tree, const struct late
 
 static void interval_find_latest(struct sl_interval *tree, struct latest_search *search)
 {
-	bool left_first;
-
 	if (interval_bound(tree, search) <= search->best || tree->last <= search->at->start ||
 	    (search->found && search->looks >= search->enough))
 		return;
 	search->looks++;
-	left_first = interval_bound(tree->left, search) > interval_bound(tree->right, search);
+	bool left_first = interval_bound(tree->left, search) > interval_bound(tree->right, search);
 	if (left_first)
 		interval_find_latest(tree->left, search);
 	if (tree->start < search->at->end) {

@@ -98,17 +98,15 @@ int sl_json_parse(const char *name, const char *text, size_t n, sl_json_event *e
 	                                         json_array,  json_array_end};
 	struct json_reader json = {event, context, 0};
 	size_t lone = json_lone_surrogate(text, n);
-	yajl_handle yajl;
-	yajl_status status;
 	unsigned char *why;
 
 	if (lone < n)
 		return sl_fail(-EBADMSG, "'%s': half of a surrogate pair at byte %zu of its JSON",
 		               name, lone);
-	yajl = yajl_alloc(&callbacks, NULL, &json);
+	yajl_handle yajl = yajl_alloc(&callbacks, NULL, &json);
 	if (!yajl)
 		return sl_fail(-ENOMEM, "no memory");
-	status = yajl_parse(yajl, (const unsigned char *)text, n);
+	yajl_status status = yajl_parse(yajl, (const unsigned char *)text, n);
 	if (status == yajl_status_ok)
 		status = yajl_complete_parse(yajl);
 	if (status == yajl_status_error) {

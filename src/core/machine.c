@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How much memory and processor time this process may use: those of the machine, or the limit of a
- * cgroup that it is in (Linux, Documentation/admin-guide/cgroup-v1/memory.rst, cgroup-v2.rst and
- * scheduler/sched-bwc.rst); and the cores of NUMA nodes (admin-guide/cputopology.rst). Any thread.
+ * Memory in whole pages. How much of it, and of processor time, this process may use: those of the
+ * machine, or the limit of a cgroup that it is in (Linux, Documentation/admin-guide:
+ * cgroup-v1/memory.rst, cgroup-v2.rst; scheduler/sched-bwc.rst); and the cores of NUMA nodes
+ * (admin-guide/cputopology.rst). Any thread.
  */
 #include <errno.h>
 #include <glob.h>
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "core/core.h"
@@ -20,14 +22,12 @@ static uint64_t machine_limit(const char *folder, const char *name, uint64_t *se
 {
 	char path[2 * PATH_MAX];
 	uint64_t first, other = 0;
-	FILE *file;
-	int n;
 
 	snprintf(path, sizeof(path), "%s/%s", folder, name);
-	file = fopen(path, "re");
+	FILE *file = fopen(path, "re");
 	if (!file)
 		return UINT64_MAX;
-	n = fscanf(file, "%" SCNu64 " %" SCNu64, &first, &other);
+	int n = fscanf(file, "%" SCNu64 " %" SCNu64, &first, &other);
 	fclose(file);
 	if (n == 2 && second)
 		*second = other;
@@ -64,8 +64,8 @@ static uint64_t machine_quota(const char *folder, bool old)
 
 /*
  * Returns the least limit of a cgroup and of those that it lies in. A container without a namespace
- * for cgroups sees the host's name of its cgroup, while its own limit is in the root of what is
- * mounted there: folders that do not exist are passed over, and the root is looked at as well.
+ * for cgroups sees the host's name of its cgroup, while its own limit is in the root of the mount.
+ * So folders that do not exist are passed over, and the root is looked at as well.
  */
 static uint64_t machine_cgroup(const char *root, const char *mount, char *cgroup, bool old,
                                machine_limit_fn *limit_of)
@@ -102,11 +102,10 @@ static uint64_t machine_least(const char *root, const char *controller, machine_
 	char path[PATH_MAX], mount[32], *line = NULL, *controllers, *cgroup;
 	uint64_t least = UINT64_MAX, limit;
 	size_t room = 0;
-	FILE *file;
 
 	snprintf(mount, sizeof(mount), "/%s", controller);
 	snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
-	file = fopen(path, "re");
+	FILE *file = fopen(path, "re");
 	/* Each line is ID:CONTROLLERS:CGROUP; version 2 has no list of controllers. */
 	while (file && getline(&line, &room, file) > 0) {
 		line[strcspn(line, "\n")] = '\0';
@@ -145,11 +144,10 @@ unsigned sl_machine_quota(const char *root)
 unsigned sl_machine_nodes(const char *root)
 {
 	char path[PATH_MAX];
-	unsigned nodes;
 	glob_t found;
 
 	snprintf(path, sizeof(path), "%s/sys/devices/system/node/node[0-9]*", root);
-	nodes = glob(path, GLOB_NOSORT, NULL, &found) ? 0 : (unsigned)found.gl_pathc;
+	unsigned nodes = glob(path, GLOB_NOSORT, NULL, &found) ? 0 : (unsigned)found.gl_pathc;
 	globfree(&found);
 	return nodes;
 }
@@ -175,13 +173,12 @@ cpu_set_t *sl_machine_cores(const char *root, int node, size_t *bytes)
 	cpu_set_t *all = machine_all_cores(bytes), *set;
 	unsigned first, last;
 	char path[PATH_MAX];
-	FILE *list;
 	int n;
 
 	if (!all || node < 0)
 		return all;
 	snprintf(path, sizeof(path), "%s/sys/devices/system/node/node%d/cpulist", root, node);
-	list = fopen(path, "re");
+	FILE *list = fopen(path, "re");
 	set = list ? CPU_ALLOC(8 * *bytes) : NULL;
 	if (set)
 		CPU_ZERO_S(*bytes, set);
@@ -199,4 +196,41 @@ cpu_set_t *sl_machine_cores(const char *root, int node, size_t *bytes)
 		fclose(list);
 	CPU_FREE(all);
 	return set;
+}
+
+size_t sl_page_size(void)
+{
+	return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+void *sl_private_map(size_t bytes)
+{
+	size_t page = sl_page_size(), align = bytes >= SL_HUGE_PAGE ? SL_HUGE_PAGE : page;
+	size_t whole = sl_whole_pages(bytes), spare = align - page;
+
+	if (whole < bytes || whole + spare < whole)
+		return NULL;
+	char *at = mmap(NULL, whole + spare, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+	                -1, 0);
+	if (at == MAP_FAILED)
+		return NULL;
+	size_t before = -(uintptr_t)at % align;
+	if (before)
+		munmap(at, before);
+	if (before < spare)
+		munmap(at + before + whole, spare - before);
+	if (align == SL_HUGE_PAGE)
+		madvise(at + before, whole, MADV_HUGEPAGE);
+	return at + before;
+}
+
+bool sl_private_touch(void *memory, size_t bytes)
+{
+	if (!madvise(memory, bytes, MADV_POPULATE_WRITE))
+		return true;
+	/* Linux before 5.14. */
+	bool old = errno == EINVAL;
+	for (size_t at = 0; old && at < bytes; at += sl_page_size())
+		((volatile char *)memory)[at] = 0;
+	return old;
 }

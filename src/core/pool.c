@@ -136,12 +136,11 @@ static struct sl_task *pool_worker_take(struct pool_worker *worker)
 	uintptr_t own = (uintptr_t)(worker - pool->workers);
 	unsigned most = SL_MIN(pool->most, atomic_load(&pool->limit));
 	struct sl_task *taken = NULL;
-	struct sl_list *from;
 
 	if (!atomic_load_explicit(&queue->count, memory_order_relaxed))
 		return NULL;
 	sl_mutex_lock(&queue->mutex);
-	from = sl_queue_list_locked(queue);
+	struct sl_list *from = sl_queue_list_locked(queue);
 	if (from) {
 		taken = pool_choose(from, own, most);
 		sl_list_remove(&taken->link);
@@ -242,12 +241,11 @@ static int pool_add_worker_locked(struct sl_pool *pool) SL_REQUIRES(&pool->growi
 	unsigned index = atomic_load(&pool->count);
 	struct pool_worker *worker = &pool->workers[index];
 	char full[16];
-	int rc;
 
 	sl_word_sleeper_init(&worker->sleeper);
 	worker->pool = pool;
 	snprintf(full, sizeof(full), "%.11s-%u", pool->name, index % 1000);
-	rc = sl_thread_start(&worker->thread, full, pool_worker_run, worker);
+	int rc = sl_thread_start(&worker->thread, full, pool_worker_run, worker);
 	if (!rc)
 		atomic_store(&pool->count, index + 1);
 	return rc;

@@ -71,7 +71,6 @@ static int seats_open(char **path, int create)
 {
 	const char *folder = getenv("XDG_RUNTIME_DIR");
 	struct stat st;
-	int file;
 
 	if (folder && *folder == '/' && !access(folder, W_OK | X_OK))
 		*path = sl_format("%s/sluice-seats", folder);
@@ -79,7 +78,7 @@ static int seats_open(char **path, int create)
 		*path = sl_format("/dev/shm/sluice-seats-%u", (unsigned)geteuid());
 	if (!*path)
 		return -ENOMEM;
-	file = open(*path, O_RDWR | create | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+	int file = open(*path, O_RDWR | create | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
 	if (file < 0)
 		return -errno;
 	if (!fstat(file, &st) && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
@@ -104,12 +103,11 @@ static struct flock seats_lock(short type, unsigned first, unsigned count)
 static uint64_t seats_taken(int file, unsigned first, unsigned end)
 {
 	struct flock lock = seats_lock(F_WRLCK, first, end - first);
-	unsigned seat;
 
 	if (first >= end || fcntl(file, F_OFD_GETLK, &lock) || lock.l_type == F_UNLCK)
 		return 0;
 	/* Seats side by side of a process are one lock. */
-	seat = (unsigned)SL_MAX(lock.l_start / SEAT, (off_t)first);
+	unsigned seat = (unsigned)SL_MAX(lock.l_start / SEAT, (off_t)first);
 	return UINT64_C(1) << seat | seats_taken(file, first, seat) |
 	       seats_taken(file, seat + 1, end);
 }
@@ -140,12 +138,10 @@ static void seats_share_locked(void) SL_REQUIRES(&seats.mutex)
 /* A process that is between two reads at a look is seen by the next. */
 static void seats_look_locked(void) SL_REQUIRES(&seats.mutex)
 {
-	unsigned now;
-
 	if (seats.file < 0 || sl_now() < atomic_load(&seats.next))
 		return;
 	atomic_store(&seats.next, sl_now() + LOOK_NS);
-	now = (unsigned)__builtin_popcountll(seats_taken(seats.file, 0, SEATS));
+	unsigned now = (unsigned)__builtin_popcountll(seats_taken(seats.file, 0, SEATS));
 	seats.others = SL_MAX(now, seats.before);
 	seats.before = now;
 	seats_share_locked();

@@ -219,11 +219,9 @@ static int setting_parse_disable(const char *what, const char *text, unsigned *o
 int sluice_size_parse(const char *text, uint64_t *out)
 {
 	static const char units[] = "KMGT";
-	const char *unit;
 	char *end;
 	uint64_t value, part = 0, of = 1;
 	unsigned shift = 0;
-	bool fraction;
 
 	if (!text || !out)
 		return sl_fail(-EINVAL, "sluice_size_parse: %s is NULL", text ? "out" : "text");
@@ -231,14 +229,14 @@ int sluice_size_parse(const char *text, uint64_t *out)
 	value = strtoull(text, &end, 10);
 	if (!isdigit((unsigned char)text[0]))
 		return -EINVAL;
-	fraction = *end == '.' && isdigit((unsigned char)end[1]);
+	bool fraction = *end == '.' && isdigit((unsigned char)end[1]);
 	for (end += fraction; fraction && isdigit((unsigned char)*end); end++)
 		if (of < 1000000) {
 			part = part * 10 + (uint64_t)(*end - '0');
 			of *= 10;
 		}
 	end += *end == ' ' && end[1];
-	unit = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
+	const char *unit = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
 	if (unit)
 		shift = 10 * (unsigned)(unit - units + 1);
 	end += unit ? 1 : 0;
@@ -395,14 +393,9 @@ int sl_settings_load(const struct sluice_config *config, struct sl_settings *out
 	struct sluice_config whole = {0};
 	const char *tuned[SETTINGS] = {NULL};
 	char tune[SL_SETTING_TEXT] = "";
-	int rc = 0;
+	int rc = sl_struct_take("config", config, &whole, sizeof(whole));
 
-	if (config && config->size < sizeof(config->size))
-		return sl_fail(-EINVAL, "config: size is not set");
-	/* A program that was built against an older header has a shorter struct. */
-	if (config)
-		memcpy(&whole, config, SL_MIN(config->size, sizeof(whole)));
-	if (whole.tune)
+	if (!rc && whole.tune)
 		rc = setting_parse_text("tune", whole.tune, sizeof(tune), tune);
 	if (!rc)
 		rc = settings_tune(tune, tuned);
@@ -430,15 +423,13 @@ int sl_settings_load(const struct sluice_config *config, struct sl_settings *out
 
 void sl_setting_print(size_t index, const struct sl_settings *settings, char *text, size_t size)
 {
-	const struct setting *setting;
-	const void *field;
 	uint64_t value;
 
 	text[0] = '\0';
 	if (index >= SETTINGS)
 		return;
-	setting = &table[index];
-	field = (const char *)settings + setting->out;
+	const struct setting *setting = &table[index];
+	const void *field = (const char *)settings + setting->out;
 	switch (setting->kind) {
 	case NAME:
 		snprintf(text, size, "%s", setting->names[*(const unsigned *)field]);
@@ -471,11 +462,9 @@ void sl_setting_print(size_t index, const struct sl_settings *settings, char *te
 int sl_setting_describe(size_t index, const struct sl_settings *settings,
                         struct sluice_setting *out)
 {
-	const struct setting *setting;
-
 	if (index >= SETTINGS)
 		return -ENOENT;
-	setting = &table[index];
+	const struct setting *setting = &table[index];
 	out->variable = setting->variable;
 	out->fallback = setting->fallback_text;
 	out->range = setting->range;

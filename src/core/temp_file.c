@@ -92,11 +92,10 @@ int sl_temporary_open(const char *path, mode_t mode, char **name)
 void sl_copy_ownership(int fd, const struct stat *old, bool keep_mode)
 {
 	struct stat now;
-	mode_t mode;
 
 	if (fstat(fd, &now))
 		return;
-	mode = (keep_mode ? old->st_mode : now.st_mode) & 07777;
+	mode_t mode = (keep_mode ? old->st_mode : now.st_mode) & 07777;
 	if ((now.st_uid != old->st_uid || now.st_gid != old->st_gid) &&
 	    fchown(fd, old->st_uid, old->st_gid) && fchown(fd, (uid_t)-1, old->st_gid)) {
 		/* The file keeps the owner of this process. */

@@ -39,11 +39,10 @@ int64_t sl_deadline(int timeout_ms)
 int sl_word_wait(_Atomic uint32_t *word, uint32_t expected, int64_t deadline)
 {
 	struct timespec until = {deadline / 1000000000, deadline % 1000000000};
-	long rc;
 
 	/* The bitset form takes an absolute time of CLOCK_MONOTONIC. */
-	rc = syscall(SYS_futex, word, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, expected,
-	             deadline == SL_FOREVER ? NULL : &until, NULL, FUTEX_BITSET_MATCH_ANY);
+	long rc = syscall(SYS_futex, word, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, expected,
+	                  deadline == SL_FOREVER ? NULL : &until, NULL, FUTEX_BITSET_MATCH_ANY);
 	return rc < 0 && errno == ETIMEDOUT ? -ETIMEDOUT : 0;
 }
 
@@ -75,15 +74,13 @@ int sl_cond_wait(pthread_cond_t *condition, struct sl_mutex *mutex, int64_t dead
 
 bool sl_spin_until(struct sl_spin *spin, bool (*found)(void *), void *argument)
 {
-	int64_t until;
-
 	if (found(argument))
 		return true;
 	if (spin->left_out) {
 		spin->left_out--;
 		return false;
 	}
-	until = sl_now() + SPIN_NS;
+	int64_t until = sl_now() + SPIN_NS;
 	while (sl_now() < until) {
 		if (found(argument)) {
 			spin->in_vain = 0;
@@ -227,11 +224,9 @@ static void queue_append_locked(struct sl_queue *queue, struct sl_list *link, bo
 
 void sl_queue_push(struct sl_queue *queue, struct sl_list *link, bool urgent)
 {
-	struct sl_sleeper *sleeper;
-
 	sl_mutex_lock(&queue->mutex);
 	queue_append_locked(queue, link, urgent);
-	sleeper = queue_take_sleeper_locked(queue);
+	struct sl_sleeper *sleeper = queue_take_sleeper_locked(queue);
 	sl_mutex_unlock(&queue->mutex);
 	if (sleeper)
 		sleeper->wake(sleeper);
@@ -246,10 +241,8 @@ void sl_queue_push_quietly(struct sl_queue *queue, struct sl_list *link)
 
 void sl_queue_wake(struct sl_queue *queue)
 {
-	struct sl_sleeper *sleeper;
-
 	sl_mutex_lock(&queue->mutex);
-	sleeper = queue_take_sleeper_locked(queue);
+	struct sl_sleeper *sleeper = queue_take_sleeper_locked(queue);
 	sl_mutex_unlock(&queue->mutex);
 	if (sleeper)
 		sleeper->wake(sleeper);
@@ -293,10 +286,8 @@ static bool queue_is_empty_locked(struct sl_queue *queue) SL_REQUIRES(&queue->mu
 
 bool sl_queue_sleep(struct sl_queue *queue, struct sl_sleeper *sleeper)
 {
-	bool sleep;
-
 	sl_mutex_lock(&queue->mutex);
-	sleep = queue_is_empty_locked(queue) && !queue->locked.closed;
+	bool sleep = queue_is_empty_locked(queue) && !queue->locked.closed;
 	if (sleep)
 		sl_list_append(&queue->locked.sleepers, &sleeper->link);
 	sl_mutex_unlock(&queue->mutex);
@@ -364,10 +355,8 @@ bool sl_word_sleep(struct sl_queue *queue, struct sl_word_sleeper *sleeper, int6
 
 bool sl_queue_closed(struct sl_queue *queue)
 {
-	bool closed;
-
 	sl_mutex_lock(&queue->mutex);
-	closed = queue->locked.closed && queue_is_empty_locked(queue);
+	bool closed = queue->locked.closed && queue_is_empty_locked(queue);
 	sl_mutex_unlock(&queue->mutex);
 	return closed;
 }
@@ -384,12 +373,11 @@ void sl_queue_nudge(struct sl_queue *queue)
 int sl_thread_start(pthread_t *thread, const char *name, void *(*run)(void *), void *argument)
 {
 	sigset_t all, before;
-	int rc;
 
 	/* Signal handlers of the program must run on threads of the program. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	rc = pthread_create(thread, NULL, run, argument);
+	int rc = pthread_create(thread, NULL, run, argument);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (rc)
 		return sl_fail(-rc, "cannot start thread %s: %s", name, sl_error_text(-rc));
@@ -408,9 +396,4 @@ unsigned sl_cores(void)
 	if (!sched_getaffinity(0, sizeof(set), &set))
 		cores = (unsigned)CPU_COUNT(&set);
 	return SL_MAX(SL_MIN(cores, most), 1);
-}
-
-size_t sl_page_size(void)
-{
-	return (size_t)sysconf(_SC_PAGESIZE);
 }

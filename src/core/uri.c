@@ -25,15 +25,13 @@ int sl_uri_unescape(const char *uri, char *text)
 	char *to = text;
 
 	for (const char *from = text; *from; from++) {
-		int value;
-
 		if (*from != '%') {
 			*to++ = *from;
 			continue;
 		}
 		if (uri_hex_digit(from[1]) < 0 || uri_hex_digit(from[2]) < 0)
 			return sl_fail(-EINVAL, "'%s': '%%' needs two hexadecimal digits", uri);
-		value = uri_hex_digit(from[1]) << 4 | uri_hex_digit(from[2]);
+		int value = uri_hex_digit(from[1]) << 4 | uri_hex_digit(from[2]);
 		if (!value)
 			return sl_fail(-EINVAL, "'%s': a name cannot hold '%%00'", uri);
 		*to++ = (char)value;
@@ -122,9 +120,8 @@ void sl_uri_clear(struct sl_uri *uri)
 
 char *sl_uri_name(const char *text)
 {
-	size_t scheme = uri_scheme_length(text), end = strlen(text);
+	size_t scheme = uri_scheme_length(text);
 	const char *rest = text + scheme + 3, *at;
-	char *name;
 
 	/* The URIs of blobs and of objects of S3 contain no secrets. */
 	if (!scheme || !strncasecmp(text, "file:", 5) || !strncasecmp(text, "store:", 6) ||
@@ -133,8 +130,8 @@ char *sl_uri_name(const char *text)
 	at = memrchr(rest, '@', strcspn(rest, "/?#"));
 	if (at)
 		rest = at + 1;
-	end = strcspn(rest, "?#");
-	name = malloc(scheme + 3 + end + sizeof("?..."));
+	size_t end = strcspn(rest, "?#");
+	char *name = malloc(scheme + 3 + end + sizeof("?..."));
 	if (!name)
 		return NULL;
 	memcpy(name, text, scheme + 3);

@@ -210,33 +210,20 @@ bool sl_digest_equal(const struct sluice_digest *a, const struct sluice_digest *
 	return a->kind == b->kind && !memcmp(a->bytes, b->bytes, digest_bytes(a));
 }
 
-char *sl_digest_map(size_t bytes)
-{
-	void *memory =
-		mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	if (memory == MAP_FAILED)
-		return NULL;
-	madvise(memory, bytes, MADV_HUGEPAGE);
-	return memory;
-}
-
 int sluice_file_digest(sluice_file *file, int kind, struct sluice_digest *out)
 {
 	struct sluice_file_info info = {.size = sizeof(info)};
 	struct sl_digest_read read = {.file = file, .kind = kind, .buffer_bytes = FILE_BUFFER};
-	size_t bytes;
-	int rc;
 
 	if (!file || !out)
 		return sl_fail(-EINVAL, "sluice_file_digest: %s is NULL", file ? "out" : "file");
-	rc = sluice_stat(file, &info);
+	int rc = sluice_stat(file, &info);
 	if (rc)
 		return rc;
 	read.length = info.flags & SLUICE_STAT_SIZE_UNKNOWN ? UINT64_MAX : info.length;
 	read.buffers = SL_MAX(SL_MIN((read.length - 1) / FILE_BUFFER + 1, FILE_BUFFERS), 1);
-	bytes = read.buffers * read.buffer_bytes;
-	read.memory = sl_digest_map(bytes);
+	size_t bytes = read.buffers * read.buffer_bytes;
+	read.memory = sl_private_map(bytes);
 	if (!read.memory)
 		return sl_fail(-ENOMEM, "no memory to compute the digest of '%s'",
 		               sl_file_name(file));

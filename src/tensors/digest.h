@@ -42,7 +42,5 @@ int sl_digest_compute(struct sl_digest_read *read, struct sluice_digest *out);
 const char *sl_digest_format(const struct sluice_digest *digest, char text[SL_DIGEST_TEXT]);
 /* Returns whether both are the same digest of the same kind. */
 bool sl_digest_equal(const struct sluice_digest *a, const struct sluice_digest *b);
-/* Maps memory of the host for buffers; munmap() frees it. Returns NULL if there is none. */
-char *sl_digest_map(size_t bytes);
 
 #endif

@@ -131,12 +131,11 @@ static int gather_read(const struct gather *gather, char *buffer, const struct g
 		&gather->plan->tensors
 			 ->files[gather->plan->order[spans->group->first]->tensor->file];
 	struct sluice_extent extents[SPANS_MOST];
-	int64_t missing;
 
 	for (size_t i = 0; i < count; i++)
 		extents[i] = (struct sluice_extent){buffer + spans[i].at, span_bytes(&spans[i]),
 		                                    group_offset(spans[i].group, spans[i].row)};
-	missing = sl_tensor_file_read_some(file, extents, count, gather->stop);
+	int64_t missing = sl_tensor_file_read_some(file, extents, count, gather->stop);
 	return missing > 0
 	               ? sl_fail(-EIO, "'%s' has become shorter than its header says", file->name)
 	               : (int)missing;

@@ -34,12 +34,10 @@ int sl_tensor_refuse(const struct sl_tensor_file *file, int error, const char *t
 int sl_tensor_text(struct sl_arena *arena, const struct sl_tensor_file *file, const char *text,
                    size_t n, const char **out)
 {
-	char *copy;
-
 	if (memchr(text, 0, n) || !sl_utf8_valid(text, n))
 		return sl_tensor_refuse(file, -EBADMSG, NULL,
 		                        "a name or a text in it is no UTF-8, or has a zero byte");
-	copy = sl_arena_take(arena, n + 1);
+	char *copy = sl_arena_take(arena, n + 1);
 	if (!copy)
 		return sl_fail(-ENOMEM, "no memory for the names in '%s'", file->name);
 	memcpy(copy, text, n);
@@ -92,7 +90,6 @@ int64_t sl_tensor_file_read_some(const struct sl_tensor_file *file,
 int sl_tensor_header_need(struct sl_tensor_header *header, uint64_t n)
 {
 	uint64_t have = header->have;
-	char *bytes;
 
 	if (n > header->file->length)
 		return sl_tensor_refuse(header->file, -EBADMSG, NULL,
@@ -100,7 +97,7 @@ int sl_tensor_header_need(struct sl_tensor_header *header, uint64_t n)
 		                        header->file->length, n);
 	if (n <= have)
 		return 0;
-	bytes = realloc(header->bytes, n);
+	char *bytes = realloc(header->bytes, n);
 	if (!bytes)
 		return sl_fail(-ENOMEM, "no memory for a header of %" PRIu64 " bytes", n);
 	header->bytes = bytes;
@@ -140,13 +137,12 @@ static int tensor_check(const struct sl_tensor_file *file, const struct sl_tenso
 int sl_tensor_add(struct sl_tensor_header *header, const struct sl_tensor *tensor)
 {
 	struct sl_tensor *tensors;
-	uint64_t *shape;
 	int rc = tensor_check(header->file, tensor);
 
 	if (rc)
 		return rc;
 	tensors = sl_array_grown(header->tensors, header->count, sizeof(*tensors));
-	shape = sl_arena_take(&header->file->arena, tensor->rank * sizeof(*shape));
+	uint64_t *shape = sl_arena_take(&header->file->arena, tensor->rank * sizeof(*shape));
 	if (tensors)
 		header->tensors = tensors;
 	if (!tensors || !shape)

@@ -32,7 +32,6 @@ static int index_add(struct index_parser *p, const char *text, size_t n)
 {
 	struct sl_tensor_index *index = p->index;
 	const char *name = index->count ? index->pairs[index->count - 1].value : "";
-	struct sl_tensor_pair *pairs;
 	int rc = 0;
 
 	if (strlen(name) != n || memcmp(name, text, n))
@@ -42,7 +41,7 @@ static int index_add(struct index_parser *p, const char *text, size_t n)
 	if (!index_name_is_good(name))
 		return sl_tensor_refuse(p->file, -EBADMSG, p->tensor,
 		                        "'%.256s' is no name of a file beside the index", name);
-	pairs = sl_array_grown(index->pairs, index->count, sizeof(*pairs));
+	struct sl_tensor_pair *pairs = sl_array_grown(index->pairs, index->count, sizeof(*pairs));
 	if (!pairs)
 		return sl_fail(-ENOMEM, "no memory for the names in '%s'", p->file->name);
 	index->pairs = pairs;
@@ -103,13 +102,12 @@ static int index_list(struct sl_tensor_index *index)
 int sl_tensor_index_read(struct sl_tensor_header *header)
 {
 	struct index_parser p = {.file = header->file, .index = header->index};
-	int rc;
 
 	if (!header->index)
 		return sl_tensor_refuse(p.file, -EINVAL, NULL, "an index of files is opened alone");
 	if (p.file->length > SL_TENSOR_HEADER_MOST)
 		return sl_tensor_refuse(p.file, -EFBIG, NULL, "an index may have 100 MB");
-	rc = sl_tensor_header_need(header, p.file->length);
+	int rc = sl_tensor_header_need(header, p.file->length);
 	if (!rc)
 		rc = sl_json_parse(p.file->name, header->bytes, header->have, index_event, &p);
 	if (!rc && !p.found)

@@ -19,7 +19,7 @@ int sl_lanes_open(struct sl_lanes *lanes, int device, unsigned buffers, size_t b
 	lanes->pinned = device >= 0;
 	if (lanes->pinned)
 		return sluice_pinned_alloc(device, lanes->bytes, (void **)&lanes->memory);
-	lanes->memory = sl_digest_map(lanes->bytes);
+	lanes->memory = sl_private_map(lanes->bytes);
 	return lanes->memory ? 0 : sl_fail(-ENOMEM, "no memory for the buffers of a load");
 }
 
@@ -54,7 +54,6 @@ static int lane_make(struct sl_lane *lane, int device, unsigned buffers)
 int sl_lanes_copy(struct sl_lanes *lanes, unsigned buffer, int device, char *to, const char *from,
                   struct sl_rows rows)
 {
-	struct sl_lane *lane;
 	int rc = 0;
 
 	if (device < 0) {
@@ -62,7 +61,7 @@ int sl_lanes_copy(struct sl_lanes *lanes, unsigned buffer, int device, char *to,
 			memcpy(to + i * rows.to_pitch, from + i * rows.from_pitch, rows.length);
 		return 0;
 	}
-	lane = &lanes->of[device];
+	struct sl_lane *lane = &lanes->of[device];
 	if (!lane->stream)
 		rc = lane_make(lane, device, lanes->buffers);
 	lane->copying |= UINT32_C(1) << buffer;

@@ -90,7 +90,6 @@ int sl_npy_add(struct sl_tensor_header *header, const char *name, const char *by
 	char text[HEADER_MOST + 1];
 	uint16_t length_16;
 	uint32_t length_32;
-	int rc;
 
 	if (n < 12 || memcmp(bytes, "\x93NUMPY", 6))
 		return sl_tensor_refuse(header->file, -EBADMSG, name, "it is no .npy file");
@@ -109,7 +108,7 @@ int sl_npy_add(struct sl_tensor_header *header, const char *name, const char *by
 		                        "its header has more than 4000 bytes");
 	memcpy(text, bytes, begin);
 	text[begin] = '\0';
-	rc = npy_parse(header->file, text + (bytes[6] == 1 ? 10 : 12), &tensor, shape);
+	int rc = npy_parse(header->file, text + (bytes[6] == 1 ? 10 : 12), &tensor, shape);
 	if (rc)
 		return rc;
 	tensor.offset = offset + begin;
@@ -123,12 +122,11 @@ int sl_npy_read(struct sl_tensor_header *header)
 	const char *slash = strrchr(file->name, '/'), *base = slash ? slash + 1 : file->name;
 	size_t length = strcspn(base, "?");
 	const char *name;
-	int rc;
 
 	file->format = "npy";
 	if (length > 4 && !memcmp(base + length - 4, ".npy", 4))
 		length -= 4;
-	rc = sl_tensor_text(&file->arena, file, base, sl_utf8_valid(base, length) ? length : 0,
-	                    &name);
+	int rc = sl_tensor_text(&file->arena, file, base, sl_utf8_valid(base, length) ? length : 0,
+	                        &name);
 	return rc ? rc : sl_npy_add(header, name, header->bytes, header->have, 0, file->length);
 }

@@ -160,7 +160,6 @@ static int npz_add(const struct npz *npz, const struct npz_member *member, const
                    size_t n)
 {
 	uint64_t room = npz->offset - member->offset, before;
-	struct sl_tensor *tensor;
 	int rc;
 
 	if (memcmp(bytes, "PK\3\4", 4) || npz_number(bytes + 26, 2) != member->length)
@@ -175,7 +174,7 @@ static int npz_add(const struct npz *npz, const struct npz_member *member, const
 	                member->offset + before, member->size);
 	if (rc)
 		return rc;
-	tensor = &npz->header->tensors[npz->header->count - 1];
+	struct sl_tensor *tensor = &npz->header->tensors[npz->header->count - 1];
 	tensor->crc_before = sl_crc32(0, bytes + before, member->size - tensor->bytes);
 	tensor->crc = member->crc;
 	return 0;
@@ -216,14 +215,13 @@ static int npz_read(struct npz *npz)
 int sl_npz_read(struct sl_tensor_header *header)
 {
 	struct npz *npz = calloc(1, sizeof(*npz));
-	int rc;
 
 	header->file->format = "npz";
 	header->file->summed = true;
 	if (!npz)
 		return sl_fail(-ENOMEM, "no memory to read '%s'", header->file->name);
 	npz->header = header;
-	rc = npz_read(npz);
+	int rc = npz_read(npz);
 	free(npz->directory);
 	free(npz);
 	return rc ? rc : sl_tensor_header_sort(header, 0);

@@ -130,13 +130,12 @@ static int item_slice(struct sl_tensor_item *item, const struct sluice_tensor_ra
 static int item_set(struct sl_tensor_item *item, const struct sluice_tensors *tensors,
                     const struct sluice_tensor_want *want, uint64_t **shape)
 {
-	const struct sl_tensor *tensor;
 	int rc = 0;
 
 	if (want->tensor >= tensors->count)
 		return sl_fail(-EINVAL, "there is no tensor %zu, but %zu", want->tensor,
 		               tensors->count);
-	tensor = &tensors->tensors[want->tensor];
+	const struct sl_tensor *tensor = &tensors->tensors[want->tensor];
 	if (tensor->bytes > BYTES_MOST)
 		return sl_fail(-E2BIG, "tensor '%s' has %" PRIu64 " bytes", tensor->name,
 		               tensor->bytes);
@@ -163,14 +162,11 @@ static int item_set(struct sl_tensor_item *item, const struct sluice_tensors *te
 int sluice_tensors_slice(const sluice_tensors *tensors, size_t index, int dimension, uint32_t rank,
                          uint32_t ranks, int even, struct sluice_tensor_range *ranges)
 {
-	const struct sl_tensor *t;
 	uint64_t n, each, rest;
-	int64_t at;
-	int rc;
 
 	if (!tensors || !ranges)
 		return sl_fail(-EINVAL, "sluice_tensors_slice: NULL");
-	rc = sl_context_check(tensors->ctx);
+	int rc = sl_context_check(tensors->ctx);
 	if (rc)
 		return rc;
 	if (rank >= ranks || index >= tensors->count)
@@ -178,8 +174,8 @@ int sluice_tensors_slice(const sluice_tensors *tensors, size_t index, int dimens
 		               "there is no rank %" PRIu32 " of %" PRIu32
 		               ", or no tensor %zu of %zu",
 		               rank, ranks, index, tensors->count);
-	t = &tensors->tensors[index];
-	at = dimension < 0 ? (int64_t)t->rank + dimension : dimension;
+	const struct sl_tensor *t = &tensors->tensors[index];
+	int64_t at = dimension < 0 ? (int64_t)t->rank + dimension : dimension;
 	if (at < 0 || at >= (int64_t)t->rank)
 		return sl_fail(-EINVAL, "tensor '%s' has %u dimensions, and no number %d", t->name,
 		               t->rank, dimension);
@@ -273,15 +269,12 @@ static int plan_fill(struct sluice_tensor_plan *plan, const struct sluice_tensor
 int sluice_tensor_plan_new(sluice_tensors *tensors, const struct sluice_tensor_want *wants,
                            size_t count, sluice_tensor_plan **out)
 {
-	struct sluice_tensor_plan *plan;
-	int rc;
-
 	if (!tensors || !out)
 		return sl_fail(-EINVAL, "sluice_tensor_plan_new: NULL");
-	rc = sl_context_check(tensors->ctx);
+	int rc = sl_context_check(tensors->ctx);
 	if (rc)
 		return rc;
-	plan = calloc(1, sizeof(*plan));
+	struct sluice_tensor_plan *plan = calloc(1, sizeof(*plan));
 	if (!plan)
 		return sl_fail(-ENOMEM, "no memory");
 	plan->tensors = tensors;
@@ -308,19 +301,17 @@ void sluice_tensor_plan_free(sluice_tensor_plan *plan)
 int sluice_tensor_plan_item(const sluice_tensor_plan *plan, size_t index,
                             struct sluice_tensor_item *out)
 {
-	const struct sl_tensor_item *item;
 	struct sluice_tensor_item told = {0};
-	int rc;
 
 	if (!plan || !out || out->size < sizeof(out->size))
 		return sl_fail(-EINVAL, "sluice_tensor_plan_item: NULL, or out->size is not set");
-	rc = sl_context_check(plan->tensors->ctx);
+	int rc = sl_context_check(plan->tensors->ctx);
 	if (rc)
 		return rc;
 	if (index >= plan->count)
 		return sl_fail(-ENOENT, "the plan has %zu tensors, and no number %zu", plan->count,
 		               index);
-	item = &plan->items[index];
+	const struct sl_tensor_item *item = &plan->items[index];
 	told.tensor = item->index;
 	told.type = item->tensor->type;
 	told.rank = item->tensor->rank;

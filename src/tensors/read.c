@@ -162,12 +162,11 @@ static int load_timeout(int64_t deadline)
 static void load_collect(struct sluice_tensor_load *load, int64_t deadline)
 {
 	sluice_op *op;
-	bool over;
 
 	while (load->ended < load->started &&
 	       !sluice_queue_next(load->queue, load_timeout(deadline), &op))
 		load_op_ended(load, op);
-	over = load->ended == load->started;
+	bool over = load->ended == load->started;
 	if (over && load->summed && !load->error)
 		load_note(load, load_check_sums(load));
 	atomic_store(&load->state, over ? LOAD_OVER : LOAD_FREE);
@@ -245,10 +244,8 @@ static int load_submit(struct sluice_tensor_load *load,
 
 static int load_start_thread(struct sluice_tensor_load *load)
 {
-	int rc;
-
 	atomic_store(&load->state, LOAD_COLLECTED);
-	rc = sl_thread_start(&load->thread, "sluice-tensors", load_run, load);
+	int rc = sl_thread_start(&load->thread, "sluice-tensors", load_run, load);
 	load->threaded = !rc;
 	if (!rc)
 		return 0;
@@ -349,21 +346,17 @@ int sluice_tensor_plan_read(sluice_tensor_plan *plan, sluice_tensor_memory *memo
                             sluice_tensor_load **out)
 {
 	struct sluice_tensor_read_options o = SLUICE_TENSOR_READ_OPTIONS_INIT;
-	struct sluice_tensor_load *load;
-	int rc;
 
 	if (!plan || !out)
 		return sl_fail(-EINVAL, "sluice_tensor_plan_read: NULL");
-	if (options && options->size < sizeof(options->size))
-		return sl_fail(-EINVAL, "sluice_tensor_plan_read: options->size is not set");
-	if (options)
-		memcpy(&o, options, SL_MIN(options->size, sizeof(o)));
-	rc = sl_context_check(plan->tensors->ctx);
+	int rc = sl_struct_take("tensor read options", options, &o, sizeof(o));
+	if (!rc)
+		rc = sl_context_check(plan->tensors->ctx);
 	if (!rc)
 		rc = read_check(plan, memory, &o);
 	if (rc)
 		return rc;
-	load = calloc(1, sizeof(*load));
+	struct sluice_tensor_load *load = calloc(1, sizeof(*load));
 	if (!load)
 		return sl_fail(-ENOMEM, "no memory");
 	load->plan = plan;
@@ -402,11 +395,9 @@ int64_t sluice_tensor_load_wait(sluice_tensor_load *load, int timeout_ms)
 
 void sluice_tensor_load_progress(sluice_tensor_load *load, uint64_t *read, uint64_t *all)
 {
-	uint64_t moved;
-
 	if (load_check(load))
 		return;
-	moved = atomic_load(&load->moved);
+	uint64_t moved = atomic_load(&load->moved);
 	for (size_t i = 0; i < load->started; i++)
 		moved += sluice_op_moved(load->ops[i]);
 	if (read)

@@ -36,11 +36,9 @@ struct stretches_maker {
  * follow each other in an allocation. */
 static int stretches_device(struct stretches_maker *maker, const void *memory)
 {
-	struct sl_device *device;
-
 	if ((uintptr_t)memory - maker->allocation.start < maker->allocation.length)
 		return maker->device;
-	device = sl_device_of_allocation(memory, &maker->allocation);
+	struct sl_device *device = sl_device_of_allocation(memory, &maker->allocation);
 	maker->device = device ? (int)device->index : -1;
 	return maker->device;
 }
@@ -84,8 +82,8 @@ static bool stretches_find_devices(struct stretches_maker *maker,
 
 /*
  * Returns the end of the items from `first` on that are slices of the same rows, such as those of
- * several ranks. *gathered: whether they are; not a single slice, long runs, or less bytes in them
- * than between.
+ * several ranks. *gathered: whether one read is for all of them: there are several, their runs are
+ * short, and have at least as many bytes as lie between.
  */
 static size_t stretches_rows_end(const struct sluice_tensor_plan *plan, size_t first,
                                  bool *gathered)
@@ -227,15 +225,13 @@ static void stretch_fan(struct stretches_maker *maker, size_t first, size_t end,
 		return;
 	}
 	for (size_t i = first; i < end; i++) {
-		void **also;
-
 		if (targets[i].stretch == number) {
 			begin = run;
 			run += maker->plan->order[i]->runs;
 		}
 		if (!stretch_fans(maker, number, i))
 			continue;
-		also = stretch->also + (row[targets[i].device] - 1) * stretch->count;
+		void **also = stretch->also + (row[targets[i].device] - 1) * stretch->count;
 		targets[i].fanned = !also[begin];
 		for (size_t k = begin; targets[i].fanned && k < run; k++)
 			also[k] = targets[i].to + (k - begin) * maker->plan->order[i]->run;

@@ -15,9 +15,6 @@
 #include "device/device.h"
 #include "tensors/tensors.h"
 
-/* Memory from this length on is made of huge pages where the kernel has them. */
-#define HUGE_PAGE ((uint64_t)2 << 20)
-
 static int memory_lacks(const char *name, uint64_t needed, uint64_t available)
 {
 	return sl_fail(-ENOMEM,
@@ -44,38 +41,30 @@ static int memory_take_of_device(struct sluice_tensor_memory *memory)
 static int memory_take_of_host(struct sluice_tensor_memory *memory)
 {
 	struct sysinfo host = {0};
-	uint64_t most;
 
 	if (!memory->bytes)
 		return 0;
 	sysinfo(&host);
-	most = (host.totalram + host.totalswap) * host.mem_unit;
-	memory->data = MAP_FAILED;
+	uint64_t most = (host.totalram + host.totalswap) * host.mem_unit;
 	/* A kernel that promises more memory than there is would kill the process later. */
 	if (memory->bytes <= most)
-		memory->data = mmap(NULL, memory->bytes, PROT_READ | PROT_WRITE,
-		                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (memory->data == MAP_FAILED)
+		memory->data = sl_private_map(memory->bytes);
+	if (!memory->data)
 		return memory_lacks("the host", memory->bytes, host.freeram * host.mem_unit);
-	if (memory->bytes >= HUGE_PAGE)
-		madvise(memory->data, memory->bytes, MADV_HUGEPAGE);
 	return 0;
 }
 
 int sluice_tensor_memory_new(int device, uint64_t n, sluice_tensor_memory **out)
 {
-	struct sluice_tensor_memory *memory;
-	int rc;
-
 	if (!out)
 		return sl_fail(-EINVAL, "sluice_tensor_memory_new: out is NULL");
-	memory = calloc(1, sizeof(*memory));
+	struct sluice_tensor_memory *memory = calloc(1, sizeof(*memory));
 	if (!memory)
 		return sl_fail(-ENOMEM, "no memory");
 	atomic_init(&memory->users, 1);
 	memory->device = device;
 	memory->bytes = n;
-	rc = sl_process_enter(&memory->process);
+	int rc = sl_process_enter(&memory->process);
 	if (!rc)
 		rc = device == -1 ? memory_take_of_host(memory) : memory_take_of_device(memory);
 	if (rc) {
@@ -115,8 +104,6 @@ int sluice_tensor_to_dlpack(const sluice_tensor_plan *plan, size_t index,
                             sluice_tensor_memory *memory, unsigned version, void **out)
 {
 	struct sl_dlpack_source source = {.release = memory_unref, .owner = memory};
-	const struct sl_tensor_item *item;
-	int rc;
 
 	if (!plan || !memory || !out || version > 1)
 		return sl_fail(-EINVAL, "sluice_tensor_to_dlpack: NULL, or version %u", version);
@@ -125,7 +112,7 @@ int sluice_tensor_to_dlpack(const sluice_tensor_plan *plan, size_t index,
 		               index);
 	if (!sl_process_is(memory->process))
 		return sl_process_refuse();
-	item = &plan->items[index];
+	const struct sl_tensor_item *item = &plan->items[index];
 	if (item->to)
 		return sl_fail(-EINVAL, "tensor '%s' has a destination of its own",
 		               item->tensor->name);
@@ -137,7 +124,7 @@ int sluice_tensor_to_dlpack(const sluice_tensor_plan *plan, size_t index,
 	source.rank = item->tensor->rank;
 	source.shape = (const int64_t *)item->shape;
 	atomic_fetch_add(&memory->users, 1);
-	rc = sl_dlpack_export(&source, version, out);
+	int rc = sl_dlpack_export(&source, version, out);
 	if (rc)
 		memory_unref(memory);
 	return rc;

@@ -101,14 +101,13 @@ static int opening_open(const struct opening *o, const char *uri, struct sl_tens
 {
 	struct sluice_file_info info = {.size = sizeof(info)};
 	struct sl_tensor_file *file = header->file;
-	int rc;
 
 	file->name = sl_uri_name(uri);
 	if (!file->name)
 		return sl_fail(-ENOMEM, "no memory");
 	file->stop = o->t->stop;
-	rc = file->stop ? opening_start(o, uri, &file->file)
-	                : sluice_open(o->t->ctx, uri, o->options, &file->file);
+	int rc = file->stop ? opening_start(o, uri, &file->file)
+	                    : sluice_open(o->t->ctx, uri, o->options, &file->file);
 	if (!rc)
 		rc = sluice_stat(file->file, &info);
 	file->length = info.length;
@@ -191,7 +190,6 @@ static int tensors_fill(sluice_tensors *t, const char *const *uris, size_t count
                         const struct sluice_open_options *options, struct sl_tensor_index *index)
 {
 	struct opening o = {.t = t, .uris = uris, .options = options};
-	int rc;
 
 	t->files = calloc(count + 1, sizeof(*t->files));
 	o.files = calloc(count + 1, sizeof(*o.files));
@@ -204,7 +202,7 @@ static int tensors_fill(sluice_tensors *t, const char *const *uris, size_t count
 		o.files[i].header.file = &t->files[i];
 		o.files[i].header.index = index;
 	}
-	rc = opening_all(&o);
+	int rc = opening_all(&o);
 	for (size_t i = 0; i < count; i++) {
 		free(o.files[i].header.bytes);
 		free(o.files[i].header.tensors);
@@ -294,7 +292,6 @@ int sluice_tensors_open(sluice_context *ctx, const char *const *uris, size_t cou
                         const struct sluice_open_options *open_options, sluice_tensors **out)
 {
 	struct sl_tensor_index index = {0};
-	sluice_tensors *t;
 	int rc = sl_context_check(ctx);
 
 	if (rc)
@@ -304,17 +301,15 @@ int sluice_tensors_open(sluice_context *ctx, const char *const *uris, size_t cou
 			uris = NULL;
 	if (!uris || !count || !out)
 		return sl_fail(-EINVAL, "sluice_tensors_open: no files, or NULL");
-	t = calloc(1, sizeof(*t));
+	sluice_tensors *t = calloc(1, sizeof(*t));
 	if (!t)
 		return sl_fail(-ENOMEM, "no memory");
 	t->ctx = ctx;
 	/* Saves replace an index, and remove the old files: then it is read again. */
 	for (int attempt = 0; attempt < OPENED_AGAIN; attempt++) {
-		bool by_index;
-
 		tensors_clear(t);
 		rc = tensors_fill(t, uris, count, open_options, count == 1 ? &index : NULL);
-		by_index = !rc && index.files;
+		bool by_index = !rc && index.files;
 		if (by_index)
 			rc = tensors_fill_by(t, uris[0], open_options, &index);
 		sl_tensor_index_clear(&index);
@@ -391,12 +386,11 @@ int sluice_tensors_get(const sluice_tensors *t, size_t index, struct sluice_tens
 
 int sluice_tensors_find(const sluice_tensors *t, const char *name, size_t *index)
 {
-	const struct sl_name *slot;
 	int rc = tensors_check(t, "sluice_tensors_find", name && index);
 
 	if (rc)
 		return rc;
-	slot = sl_names_slot(&t->names, name);
+	const struct sl_name *slot = sl_names_slot(&t->names, name);
 	if (!slot->text)
 		return sl_fail(-ENOENT, "there is no tensor '%.256s'", name);
 	*index = slot->number;

@@ -114,11 +114,10 @@ static int reader_read(struct verified_reader *reader, const struct sl_tensor_st
 	};
 	char is[SL_DIGEST_TEXT], should[SL_DIGEST_TEXT];
 	struct sluice_digest digest;
-	int rc;
 
 	reader->stretch = stretch;
 	reader->extent = 0;
-	rc = sl_digest_compute(&read, &digest);
+	int rc = sl_digest_compute(&read, &digest);
 	if (!rc && wanted->kind && !sl_digest_equal(&digest, wanted))
 		rc = sl_fail(-EBADMSG, "'%s' has the %s %s, and not %s", file->name,
 		             wanted->kind == SLUICE_SHA256 ? "SHA-256" : "XXH3-128",

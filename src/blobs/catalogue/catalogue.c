@@ -149,11 +149,10 @@ int sl_catalogue_find(const struct sl_catalogue *catalogue, const struct sl_blob
                       uint32_t *slot)
 {
 	struct sl_index_line *lines[2];
-	uint64_t hash;
 
 	if (key->length > SL_NAME_MOST)
 		return -ENOENT;
-	hash = sl_key_hash(catalogue->segment, key);
+	uint64_t hash = sl_key_hash(catalogue->segment, key);
 	sl_index_lines(catalogue->segment, hash, lines);
 	for (unsigned i = 0; i < 2 * SL_LINE_WORDS; i++) {
 		uint64_t word = atomic_load_explicit(
@@ -219,7 +218,6 @@ int sl_catalogue_insert(struct sl_catalogue *catalogue, const struct sl_blob_rec
 	bool part = record->flags & SL_FLAG_PART;
 	_Atomic uint64_t *index;
 	uint32_t slot;
-	uint64_t hash;
 
 	if (key.length > (part ? 0 : SL_NAME_MOST) || record->metadata_size > SL_METADATA_MOST ||
 	    record->range.offset > UINT64_MAX - record->size)
@@ -228,7 +226,7 @@ int sl_catalogue_insert(struct sl_catalogue *catalogue, const struct sl_blob_rec
 		return -EEXIST;
 	/* The entry will have this id. */
 	key.id = atomic_load(&catalogue->segment->header->last_id) + 1;
-	hash = sl_key_hash(catalogue->segment, &key);
+	uint64_t hash = sl_key_hash(catalogue->segment, &key);
 	index = sl_index_find(catalogue, hash, SL_NO_SLOT);
 	if ((!index && !part) || !catalogue->free_slots.count)
 		return -ENOSPC;

@@ -48,10 +48,9 @@ static int reader_hold(const struct sl_reader *reader, uint32_t slot, uint64_t w
 	const struct sl_entry *entry = &segment->entries[slot];
 	uint64_t generation = sl_word_generation(word);
 	struct sl_held_blob held = {.slot = slot, .generation = generation};
-	int err;
+	int err = sl_references_claim(reader->references, sl_reference(generation, slot),
+	                              &held.position);
 
-	err = sl_references_claim(reader->references, sl_reference(generation, slot),
-	                          &held.position);
 	if (err)
 		return err;
 	if (!sl_entry_still(entry, word))
@@ -112,12 +111,11 @@ static int reader_look_up(const struct sl_reader *reader, uint64_t hash,
 int sl_reader_get(const struct sl_reader *reader, const struct sl_blob_key *key,
                   struct sl_held_blob *out)
 {
-	uint64_t hash;
 	int err;
 
 	if (key->length > SL_NAME_MOST)
 		return -ENOENT;
-	hash = sl_key_hash(reader->segment, key);
+	uint64_t hash = sl_key_hash(reader->segment, key);
 	for (unsigned i = 0; i < TRIES; i++) {
 		err = reader_look_up(reader, hash, key, out);
 		if (err != -ESTALE)
@@ -129,15 +127,12 @@ int sl_reader_get(const struct sl_reader *reader, const struct sl_blob_key *key,
 int sl_reader_part(const struct sl_reader *reader, const struct sl_blob_record *record,
                    struct sl_blob_record *out)
 {
-	const struct sl_entry *entry;
-	uint64_t word;
-
 	if (!record->next)
 		return -ENOENT;
 	if (record->next > reader->segment->slots)
 		return -EPROTO;
-	entry = &reader->segment->entries[record->next - 1];
-	word = atomic_load_explicit(&entry->word, memory_order_acquire);
+	const struct sl_entry *entry = &reader->segment->entries[record->next - 1];
+	uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
 	if (sl_word_state(word) != SL_ENTRY_SEALED ||
 	    !sl_entry_read(reader->segment, entry, word, out) || !(out->flags & SL_FLAG_PART))
 		return -EPROTO;

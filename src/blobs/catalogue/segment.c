@@ -122,13 +122,12 @@ int sl_segment_new(uint32_t slots, int *out)
 static bool segment_header_is_valid(struct sl_segment *segment, uint64_t bytes)
 {
 	struct sl_segment_header *header = segment->header;
-	uint32_t slots;
 
 	if (atomic_load_explicit(&header->magic, memory_order_acquire) != SL_SEGMENT_MAGIC ||
 	    header->version != SL_SEGMENT_VERSION ||
 	    header->entry_bytes != sizeof(struct sl_entry) || header->bytes != bytes)
 		return false;
-	slots = header->slots;
+	uint32_t slots = header->slots;
 	atomic_signal_fence(memory_order_seq_cst); /* the copy is checked and used */
 	if (!segment_slots_are_valid(slots))
 		return false;
@@ -142,11 +141,10 @@ int sl_segment_map(int fd, bool writable, struct sl_segment **out)
 	struct sl_segment *segment = calloc(1, sizeof(*segment));
 	uint64_t bytes;
 	void *memory;
-	int err;
 
 	if (!segment)
 		return -ENOMEM;
-	err = sl_memory_map(fd, writable, UINT64_MAX, &bytes, &memory);
+	int err = sl_memory_map(fd, writable, UINT64_MAX, &bytes, &memory);
 	if (err) {
 		free(segment);
 		return err;

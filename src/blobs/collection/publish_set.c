@@ -37,10 +37,9 @@ static int set_copy_options(const struct sluice_collection_options *from,
                             struct sluice_collection_options *to)
 {
 	*to = (struct sluice_collection_options)SLUICE_COLLECTION_OPTIONS_INIT;
-	if (from && from->size < sizeof(from->size))
-		return sl_fail(-EINVAL, "options of a collection: size is not set");
-	if (from)
-		memcpy(to, from, SL_MIN(from->size, sizeof(*to)));
+	int rc = sl_struct_take("options of a collection", from, to, sizeof(*to));
+	if (rc)
+		return rc;
 	if ((to->file_count && !to->files) || (to->metadata_count && !to->metadata))
 		return sl_fail(-EINVAL, "options of a collection: files or metadata are NULL");
 	for (size_t i = 0; i < to->file_count; i++)
@@ -144,7 +143,6 @@ static int set_check_tensors(struct set_maker *m, const struct sluice_collection
 		return sl_fail(-ENOMEM, "no memory for %zu tensors", m->count);
 	for (size_t i = 0; i < m->count; i++) {
 		const struct sluice_collection_tensor *t = set_tensor(tensors, i);
-		int64_t bytes;
 
 		if (!t->name || !sl_type_find(t->type) || t->rank > SLUICE_TENSOR_RANK_MOST ||
 		    (t->rank && !t->shape) || t->device < -1)
@@ -152,7 +150,7 @@ static int set_check_tensors(struct set_maker *m, const struct sluice_collection
 			               "tensor %zu of a collection: no name, an unknown "
 			               "type or device, or no shape",
 			               i);
-		bytes = sl_tensor_bytes(sl_type_find(t->type), t->rank, t->shape);
+		int64_t bytes = sl_tensor_bytes(sl_type_find(t->type), t->rank, t->shape);
 		if (bytes < 0 || __builtin_add_overflow(all, (uint64_t)bytes, &all) ||
 		    all > INT64_MAX / 16)
 			return sl_fail(-EINVAL,
@@ -175,7 +173,6 @@ static int set_make_blobs(const struct set_maker *m, sluice_store *s, const char
 	struct sluice_blob_request requests[SLUICE_BLOB_BATCH];
 	sluice_blob *blobs[SLUICE_BLOB_BATCH];
 	uint64_t all = 0;
-	int rc;
 
 	of_part.flags = SLUICE_BLOB_ALONE;
 	of_owner.flags = o->flags | SLUICE_BLOB_ALONE;
@@ -186,7 +183,7 @@ static int set_make_blobs(const struct set_maker *m, sluice_store *s, const char
 		all += m->bytes[i];
 	}
 	requests[m->parts] = (struct sluice_blob_request){name, n, -1, &of_owner};
-	rc = sluice_blob_create_many(s, requests, m->parts + 1, blobs);
+	int rc = sluice_blob_create_many(s, requests, m->parts + 1, blobs);
 	if (rc == -ENOSPC)
 		return sl_fail(rc, "'%s' needs %" PRIu64 " bytes%s: %s", name ? name : "", all,
 		               o->flags & SLUICE_BLOB_REPLACE || o->replaces
@@ -213,11 +210,10 @@ int sluice_collection_new(sluice_store *s, const char *name,
 	sluice_blob *owner = NULL;
 	char *bytes = NULL;
 	size_t n;
-	int rc;
 
 	if (!out || (count && (!tensors || tensors->size < sizeof(tensors->size))))
 		return sl_fail(-EINVAL, "sluice_collection_new: NULL, or size is not set");
-	rc = set_copy_options(options, &o);
+	int rc = set_copy_options(options, &o);
 	if (!rc)
 		rc = set_check_tensors(&m, tensors);
 	if (!rc)

@@ -38,16 +38,13 @@ static int copy_prepare(const sluice_collection *c, const struct sluice_collecti
 
 	*device = NULL;
 	for (size_t i = 0; i < *count; i++) {
-		const struct sl_table_row *row;
-		struct sl_device *of;
-
 		if (targets[i].index >= c->table.head.count)
 			return sl_fail(-ENOENT, "the collection has no tensor %zu",
 			               targets[i].index);
-		row = &c->table.rows[targets[i].index];
+		const struct sl_table_row *row = &c->table.rows[targets[i].index];
 		if (!row->bytes)
 			continue;
-		of = targets[i].to ? sl_device_of_memory(targets[i].to) : NULL;
+		struct sl_device *of = targets[i].to ? sl_device_of_memory(targets[i].to) : NULL;
 		if (!of || (*device && of != *device))
 			return sl_fail(-EINVAL,
 			               "tensor '%.256s': its target is not on a device, or not on "
@@ -135,12 +132,11 @@ int sluice_collection_copy(sluice_collection *c, const struct sluice_collection_
                            size_t count, int on, sluice_stream stream)
 {
 	int rc = sl_collection_check(targets || !count ? c : NULL, "sluice_collection_copy");
-	struct sl_command *commands;
 	struct sl_device *device;
 
 	if (rc)
 		return rc;
-	commands = calloc(count + 1, sizeof(*commands));
+	struct sl_command *commands = calloc(count + 1, sizeof(*commands));
 	if (!commands)
 		return sl_fail(-ENOMEM, "no memory for %zu tensors", count);
 	rc = copy_prepare(c, targets, &count, commands, &device);

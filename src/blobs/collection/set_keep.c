@@ -18,16 +18,14 @@
 int sluice_collection_keep(sluice_collection *c)
 {
 	int rc = sl_collection_check(c, "sluice_collection_keep");
-	struct sluice_addresses *kept;
 	unsigned parts, done = 0;
 	sluice_blob *part;
 	bool whole = true;
-	char *message;
 
 	if (rc)
 		return rc;
 	parts = sluice_blob_parts(c->owner);
-	kept = calloc(parts, sizeof(*kept));
+	struct sluice_addresses *kept = calloc(parts, sizeof(*kept));
 	if (!kept)
 		return sl_fail(-ENOMEM, "no memory");
 	sl_collection_settle(c);
@@ -42,7 +40,7 @@ int sluice_collection_keep(sluice_collection *c)
 		return 0;
 	}
 	/* The owner still has the bytes: the parts go back to where they were. */
-	message = strdup(sluice_last_message());
+	char *message = strdup(sluice_last_message());
 	while (done--)
 		if (sluice_blob_part_at(c->owner, done, &kept[done], &part)) {
 			sluice_addresses_free(&kept[done]);
@@ -80,14 +78,13 @@ static const char *keep_difference(const struct sl_table *a, const struct sl_tab
 /* Takes the owner over, unless it fails. */
 static int keep_take(sluice_collection *c, sluice_blob *owner)
 {
-	const char *difference;
 	struct sl_table table;
 	int rc = sl_table_read(sluice_blob_data(owner), sluice_blob_size(owner),
 	                       sluice_blob_parts(owner), &table);
 
 	if (rc)
 		return rc;
-	difference = keep_difference(&c->table, &table);
+	const char *difference = keep_difference(&c->table, &table);
 	if (difference)
 		rc = sl_fail(-EINVAL,
 		             "the collection has other tensors than the kept one, or at other "

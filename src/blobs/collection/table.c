@@ -90,7 +90,6 @@ int sl_table_read(const void *owner, size_t n, unsigned parts, struct sl_table *
 	struct sl_table t = {0};
 	uint64_t length = 1;
 	const char *wrong;
-	size_t bytes;
 
 	if (n >= sizeof(length))
 		memcpy(&length, owner, sizeof(length));
@@ -106,7 +105,7 @@ int sl_table_read(const void *owner, size_t n, unsigned parts, struct sl_table *
 		               "a collection of version %" PRIu32 " with %" PRIu32
 		               " parts; this is version %d, and it has %u",
 		               t.head.version, t.head.parts, SL_TABLE_VERSION, parts);
-	bytes = sl_table_divide(&t, n - t.header - sizeof(t.head));
+	size_t bytes = sl_table_divide(&t, n - t.header - sizeof(t.head));
 	t.memory = malloc(bytes + 1);
 	if (!t.memory)
 		return sl_fail(-ENOMEM, "no memory for a table of %zu bytes", bytes);

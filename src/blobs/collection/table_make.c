@@ -193,7 +193,6 @@ int sl_table_make(const struct sl_table_entry *entries, size_t count, unsigned p
 	                                       .parts = parts,
 	                                       .count = count,
 	                                       .files = o->file_count}};
-	uint64_t length;
 	size_t bytes;
 	int rc = maker_begin(&m, entries, o, &bytes);
 
@@ -213,7 +212,7 @@ int sl_table_make(const struct sl_table_entry *entries, size_t count, unsigned p
 		free(*out);
 		return rc;
 	}
-	length = htole64(m.table.header - sizeof(length));
+	uint64_t length = htole64(m.table.header - sizeof(length));
 	memcpy(*out, &length, sizeof(length));
 	return 0;
 }

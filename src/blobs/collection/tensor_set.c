@@ -200,13 +200,12 @@ int sluice_collection_get(const sluice_collection *c, size_t index,
 {
 	int rc = collection_check_index(c, "sluice_collection_get", index, out);
 	struct sluice_collection_tensor told = {0};
-	const struct sl_table_row *row;
 
 	if (!rc && out->size < sizeof(out->size))
 		rc = sl_fail(-EINVAL, "sluice_collection_get: out->size is not set");
 	if (rc)
 		return rc;
-	row = &c->table.rows[index];
+	const struct sl_table_row *row = &c->table.rows[index];
 	told.name = c->table.text + row->name;
 	told.type = row->type;
 	told.rank = row->rank;
@@ -221,11 +220,10 @@ int sluice_collection_get(const sluice_collection *c, size_t index,
 int sluice_collection_find(const sluice_collection *c, const char *name, size_t *index)
 {
 	int rc = collection_check(name && index ? c : NULL, "sluice_collection_find");
-	size_t found;
 
 	if (rc)
 		return rc;
-	found = sl_table_find(&c->table, name);
+	size_t found = sl_table_find(&c->table, name);
 	if (found == SIZE_MAX)
 		return sl_fail(-ENOENT, "there is no tensor '%.256s'", name);
 	*index = found;
@@ -236,16 +234,14 @@ int sluice_collection_get_file(const sluice_collection *c, size_t index,
                                struct sluice_collection_file *out)
 {
 	int rc = sl_collection_check(out ? c : NULL, "sluice_collection_get_file");
-	const struct sl_table_file *file;
-	const char *bytes;
 
 	if (!rc && index >= c->table.head.files)
 		rc = sl_fail(-ENOENT, "the collection has %" PRIu64 " files, and no number %zu",
 		             c->table.head.files, index);
 	if (rc)
 		return rc;
-	file = &c->table.files[index];
-	bytes = sluice_blob_data(c->owner);
+	const struct sl_table_file *file = &c->table.files[index];
+	const char *bytes = sluice_blob_data(c->owner);
 	*out = (struct sluice_collection_file){c->table.text + file->name, bytes + file->begin,
 	                                       file->bytes};
 	return 0;
@@ -255,13 +251,12 @@ int sluice_collection_to_dlpack(sluice_collection *c, size_t index, unsigned ver
 {
 	int rc = collection_check_index(c, "sluice_collection_to_dlpack", index, out);
 	struct sl_dlpack_source source = {.release = collection_unref, .owner = c};
-	const struct sl_table_row *row;
 
 	if (!rc && version > 1)
 		rc = sl_fail(-EINVAL, "sluice_collection_to_dlpack: version %u", version);
 	if (rc)
 		return rc;
-	row = &c->table.rows[index];
+	const struct sl_table_row *row = &c->table.rows[index];
 	source.data = c->data[row->part] + row->offset;
 	source.device = c->device[row->part] < 0 ? NULL : sl_device_find(c->device[row->part]);
 	source.type = row->type;

@@ -7,7 +7,6 @@
  * once either changes they find NAME, or lead themselves. On the caller's thread.
  */
 #include <errno.h>
-#include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>

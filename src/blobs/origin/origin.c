@@ -113,11 +113,10 @@ int sl_origin_version_of(sluice_file *file, struct sl_origin_version *out)
 {
 	struct sluice_file_info info = {.size = sizeof(info)};
 	int rc = sluice_stat(file, &info);
-	size_t n;
 
 	if (rc)
 		return rc;
-	n = strlen(info.full_etag ? info.full_etag : "");
+	size_t n = strlen(info.full_etag ? info.full_etag : "");
 	if (!n || n >= sizeof(out->etag) || info.flags & SLUICE_STAT_SIZE_UNKNOWN)
 		return sl_fail(-EPROTO, "an object of an origin needs an ETag and a length");
 	memcpy(out->etag, info.full_etag, n + 1);
@@ -167,11 +166,10 @@ int sluice_blob_origin(const sluice_blob *blob, struct sluice_blob_source *out)
 	const char *texts[5] = {""}, *at;
 	unsigned count = 0;
 	char *end = NULL;
-	int rc;
 
 	if (!out || out->size < sizeof(out->size))
 		return sl_fail(-EINVAL, "sluice_blob_origin: NULL, or size is not set");
-	rc = sluice_blob_get_metadata(blob, &m);
+	int rc = sluice_blob_get_metadata(blob, &m);
 	if (rc)
 		return rc;
 	/* Another process may have written it. */

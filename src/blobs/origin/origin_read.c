@@ -27,11 +27,10 @@ static int object_read(sluice_file *file, sluice_blob *blob, uint64_t length)
 {
 	sluice_op *op;
 	int rc = sluice_read(file, sluice_blob_mutable_data(blob), length, 0, &op);
-	int64_t moved;
 
 	if (rc)
 		return rc;
-	moved = sluice_wait(op, -1);
+	int64_t moved = sluice_wait(op, -1);
 	if (moved < 0)
 		rc = sl_fail((int)moved, "%s", sluice_op_message(op));
 	else if ((uint64_t)moved != length)

@@ -79,7 +79,6 @@ static int push_write(const struct push *p, sluice_file *file)
 	for (size_t i = 0, n; !rc && i < p->count; i += n) {
 		struct sluice_request r = SLUICE_REQUEST_INIT;
 		sluice_op *op;
-		int64_t moved;
 
 		for (n = 1; i + n < p->count && p->devices[i + n] == p->devices[i];)
 			n++;
@@ -89,7 +88,7 @@ static int push_write(const struct push *p, sluice_file *file)
 		rc = sluice_submit(file, &r, &op);
 		if (rc)
 			break;
-		moved = sluice_wait(op, -1);
+		int64_t moved = sluice_wait(op, -1);
 		if (moved < 0)
 			rc = sl_fail((int)moved, "%s", sluice_op_message(op));
 		sluice_op_free(op);
@@ -100,11 +99,10 @@ static int push_write(const struct push *p, sluice_file *file)
 static int push_upload(struct sl_origin *o, const struct push *p, unsigned flags)
 {
 	sluice_file *file;
-	int rc;
 
 	o->open.flags = SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE | SLUICE_OPEN_REPLACE | flags;
 	o->open.expected_size = p->bytes;
-	rc = sluice_open(o->given.ctx, o->uri, &o->open, &file);
+	int rc = sluice_open(o->given.ctx, o->uri, &o->open, &file);
 	if (rc)
 		return rc;
 	rc = push_write(p, file);

@@ -203,16 +203,13 @@ static int64_t metadata_extent(const struct sl_metadata *metadata)
 
 int sl_metadata_check(const struct sl_metadata *m, size_t n, uint64_t blob_bytes)
 {
-	const struct sl_type *type;
-	int64_t extent;
-
 	if (n < sizeof(*m) || m->rank > SLUICE_BLOB_RANK_MOST ||
 	    m->note_bytes > SLUICE_BLOB_NOTE_MOST || m->zero || sl_metadata_bytes(m) != n)
 		return sl_fail(-EINVAL, "metadata: not as long as it says");
 	if (!m->type)
 		return m->rank || m->offset ? sl_fail(-EINVAL, "metadata: a tensor without a type")
 		                            : 0;
-	type = sl_type_find((int)m->type);
+	const struct sl_type *type = sl_type_find((int)m->type);
 	if (!type)
 		return sl_fail(-EINVAL, "metadata: %d is no type", (int)m->type);
 	if (!type->bits || type->bits % 8)
@@ -222,7 +219,7 @@ int sl_metadata_check(const struct sl_metadata *m, size_t n, uint64_t blob_bytes
 	for (unsigned i = 0; i < 2 * m->rank; i++)
 		if (metadata_number(m, i) < 0)
 			return sl_fail(-EINVAL, "metadata: a dimension or a stride is negative");
-	extent = metadata_extent(m);
+	int64_t extent = metadata_extent(m);
 	if (extent < 0 || m->offset > blob_bytes || (uint64_t)extent > blob_bytes - m->offset)
 		return sl_fail(-EINVAL, "metadata: the tensor is larger than its blob");
 	return 0;
@@ -415,9 +412,6 @@ static int message_check_body(const union sl_message *m)
 
 int sl_message_check(const union sl_message *m, size_t n, bool from_client)
 {
-	const struct message_shape *shape;
-	size_t least;
-
 	if (n < sizeof(m->head) || m->head.magic != SL_PROTOCOL_MAGIC)
 		return sl_fail(-EPROTO, "no message of the store");
 	if (m->head.version != SL_PROTOCOL_VERSION)
@@ -426,12 +420,12 @@ int sl_message_check(const union sl_message *m, size_t n, bool from_client)
 	if (!m->head.type || m->head.type >= SL_MSG_TYPES ||
 	    shapes[m->head.type].from_client != from_client)
 		return sl_fail(-EPROTO, "a message of type %u", m->head.type);
-	shape = &shapes[m->head.type];
+	const struct message_shape *shape = &shapes[m->head.type];
 	if (m->head.bytes != n || n > SL_MESSAGE_MOST)
 		return sl_fail(-EPROTO, "a message of %zu bytes that says %u", n, m->head.bytes);
 	if (m->head.count < shape->least || m->head.count > shape->most)
 		return sl_fail(-EPROTO, "a message of %u items", m->head.count);
-	least = shape->body + (size_t)m->head.count * shape->item;
+	size_t least = shape->body + (size_t)m->head.count * shape->item;
 	if (n < least || n - least > shape->behind)
 		return sl_fail(-EPROTO, "a message of %zu bytes with %u items", n, m->head.count);
 	if (shape->replied != (m->head.serial != 0))

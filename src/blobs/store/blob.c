@@ -29,10 +29,8 @@ sluice_blob *sl_blob_new(sluice_store *store)
 
 void sl_blob_nudge(sluice_store *store, const struct sl_catalogue_view *view, uint64_t id)
 {
-	uint64_t epoch;
-
 	sl_mutex_lock(&store->mutex);
-	epoch = store->epoch;
+	uint64_t epoch = store->epoch;
 	sl_mutex_unlock(&store->mutex);
 	if (sl_same_daemon(view->epoch, epoch))
 		sl_tell_id(store, SL_MSG_NUDGE, id, epoch);
@@ -97,11 +95,9 @@ int sl_blob_check_no_part(const sluice_blob *blob, const char *call)
 
 int sluice_blob_release(sluice_blob *blob)
 {
-	int rc;
-
 	if (!blob)
 		return 0;
-	rc = sl_store_check(blob->store, "sluice_blob_release");
+	int rc = sl_store_check(blob->store, "sluice_blob_release");
 	if (!rc)
 		rc = sl_blob_check_no_part(blob, "sluice_blob_release");
 	if (!rc)
@@ -173,11 +169,10 @@ const char *sluice_blob_name(const sluice_blob *blob)
 int sluice_blob_get_metadata(const sluice_blob *blob, struct sluice_blob_metadata *out)
 {
 	struct sluice_blob_metadata m = {0};
-	int rc;
 
 	if (!blob || !out || out->size < sizeof(out->size))
 		return sl_fail(-EINVAL, "sluice_blob_get_metadata: NULL, or out->size is not set");
-	rc = sl_store_check(blob->store, "sluice_blob_get_metadata");
+	int rc = sl_store_check(blob->store, "sluice_blob_get_metadata");
 	if (rc)
 		return rc;
 	if (blob->metadata)
@@ -190,11 +185,10 @@ int sluice_blob_set_metadata(sluice_blob *blob, const struct sluice_blob_metadat
 {
 	_Alignas(8) unsigned char bytes[SL_METADATA_MOST];
 	struct sl_metadata *record = (struct sl_metadata *)bytes;
-	int rc;
 
 	if (!blob || !m)
 		return sl_fail(-EINVAL, "sluice_blob_set_metadata: NULL");
-	rc = sl_store_check(blob->store, "sluice_blob_set_metadata");
+	int rc = sl_store_check(blob->store, "sluice_blob_set_metadata");
 	if (!rc && blob->state != SLUICE_BLOB_IS_CREATED)
 		rc = sl_fail(-EPERM, "the blob is sealed");
 	if (!rc)
@@ -229,11 +223,10 @@ int sluice_blob_to_dlpack(sluice_blob *blob, unsigned version, void **out)
 {
 	struct sluice_blob_metadata m = SLUICE_BLOB_METADATA_INIT;
 	struct sl_dlpack_source source = {.read_only = true, .release = blob_release_tensor};
-	int rc;
 
 	if (!blob || !out || version > 1)
 		return sl_fail(-EINVAL, "sluice_blob_to_dlpack: NULL, or version %u", version);
-	rc = sl_store_check(blob->store, "sluice_blob_to_dlpack");
+	int rc = sl_store_check(blob->store, "sluice_blob_to_dlpack");
 	if (!rc)
 		rc = sl_blob_check_no_part(blob, "sluice_blob_to_dlpack");
 	if (rc)

@@ -71,10 +71,8 @@ static int shared_store_acquire(const char *socket, struct shared_store **out)
 
 static void shared_store_release(struct shared_store *shared)
 {
-	bool last;
-
 	sl_mutex_lock(&connections_mutex);
-	last = !--shared->files;
+	bool last = !--shared->files;
 	if (last)
 		sl_list_remove(&shared->link);
 	sl_mutex_unlock(&connections_mutex);
@@ -155,13 +153,12 @@ static int blob_file_create(struct blob_file *file, const struct sl_blob_uri *b,
 {
 	struct sluice_blob_options options = SLUICE_BLOB_OPTIONS_INIT;
 	bool replaces = o->flags & SLUICE_OPEN_REPLACE && !(o->flags & SLUICE_OPEN_EXCLUSIVE);
-	int rc;
 
 	/* RESERVE reports a name that is taken before any byte is moved. */
 	options.flags = b->flags | (replaces ? SLUICE_BLOB_REPLACE : SLUICE_BLOB_RESERVE);
 	options.metadata = o->expected_size ? NULL : &no_elements;
-	rc = sluice_blob_create(file->shared->store, b->name, SL_MAX(o->expected_size, 1),
-	                        b->device, &options, &file->blob);
+	int rc = sluice_blob_create(file->shared->store, b->name, SL_MAX(o->expected_size, 1),
+	                            b->device, &options, &file->blob);
 	if (rc)
 		return rc;
 	file->made = true;
@@ -174,13 +171,12 @@ static int blob_file_get(struct blob_file *file, const struct sl_blob_uri *b,
 {
 	struct sluice_origin origin = SLUICE_ORIGIN_INIT;
 	sluice_store *store = file->shared->store;
-	int rc;
 
 	origin.ctx = sl_context_of(file->host.core);
 	origin.uri = b->origin;
 	origin.open = options;
-	rc = b->id ? sluice_blob_get_id(store, b->id, b->wait_ms, &file->blob)
-	           : sluice_blob_fetch(store, &origin, b->name, b->wait_ms, &file->blob);
+	int rc = b->id ? sluice_blob_get_id(store, b->id, b->wait_ms, &file->blob)
+	               : sluice_blob_fetch(store, &origin, b->name, b->wait_ms, &file->blob);
 
 	if (!rc)
 		file->host.start = (uintptr_t)sluice_blob_data(file->blob);
@@ -205,13 +201,12 @@ static void blob_close(struct sl_backend *backend)
 static int blob_open(struct sl_core *core, const struct sl_uri *uri,
                      const struct sluice_open_options *options, struct sl_backend **out)
 {
-	struct blob_file *file;
 	struct sl_blob_uri b;
 	int rc = sl_blob_uri_parse(uri->path, &b);
 
 	if (rc)
 		return rc;
-	file = calloc(1, sizeof(*file));
+	struct blob_file *file = calloc(1, sizeof(*file));
 	rc = file ? blob_file_check_options(uri->path, &b, options) : sl_fail(-ENOMEM, "no memory");
 	if (!rc) {
 		file->host.base.ops = &sl_blob_ops;

@@ -17,11 +17,10 @@
 static int blob_uri_number(const char *uri, const char *key, const char *text, uint64_t most,
                            uint64_t *out)
 {
-	uint64_t value;
 	char *end;
 
 	errno = 0;
-	value = strtoull(text, &end, 10);
+	uint64_t value = strtoull(text, &end, 10);
 	if (errno || *end || *text < '0' || *text > '9' || value > most)
 		return sl_fail(-EINVAL, "'%s': %s: '%s' is no number, or too large", uri, key,
 		               text);
@@ -95,13 +94,12 @@ static int blob_uri_options(const char *uri, char *text, struct sl_blob_uri *b)
 int sl_blob_uri_parse(const char *uri, struct sl_blob_uri *out)
 {
 	struct sl_blob_uri b = {.text = strdup(uri + PREFIX), .device = -1};
-	char *options;
 	int rc = 0;
 
 	if (!b.text)
 		return sl_fail(-ENOMEM, "no memory");
 	b.name = b.text;
-	options = strchr(b.text, '?');
+	char *options = strchr(b.text, '?');
 	if (strchr(b.text, '#'))
 		rc = sl_fail(-EINVAL, "'%s': '#' in the name of a blob is written %%23", uri);
 	if (options)

@@ -79,7 +79,6 @@ static char *view_at(const struct sl_collection_view *view, uint64_t offset,
                      struct sl_blob_mover **mover, size_t *length)
 {
 	const struct sl_table *table = &view->of->table;
-	const struct sl_table_row *row;
 
 	*mover = NULL;
 	if (offset < table->header) {
@@ -87,7 +86,7 @@ static char *view_at(const struct sl_collection_view *view, uint64_t offset,
 		return (char *)view->header + offset;
 	}
 	offset -= table->header;
-	row = &table->rows[sl_table_row_at(table, offset)];
+	const struct sl_table_row *row = &table->rows[sl_table_row_at(table, offset)];
 	*mover = view->movers[row->part];
 	*length = row->bytes - (offset - row->begin);
 	return view->of->data[row->part] + row->offset + (offset - row->begin);

@@ -31,14 +31,13 @@ static int socket_find_owner(const char *name, uid_t *out)
 {
 	char buffer[4096], *end;
 	struct passwd entry, *found = NULL;
-	unsigned long number;
 
 	if (!getpwnam_r(name, &entry, buffer, sizeof(buffer), &found) && found) {
 		*out = found->pw_uid;
 		return 0;
 	}
 	errno = 0;
-	number = strtoul(name, &end, 10);
+	unsigned long number = strtoul(name, &end, 10);
 	if (name[0] < '0' || name[0] > '9' || *end || errno || number >= UINT32_MAX)
 		return sl_fail(-EINVAL, "SLUICE_STORE_OWNER: there is no user '%s'", name);
 	*out = (uid_t)number;
@@ -150,14 +149,13 @@ static int view_new(const struct sl_msg_welcome *welcome, const int fds[2],
                     struct sl_catalogue_view **out)
 {
 	struct sl_catalogue_view *view = calloc(1, sizeof(*view));
-	int rc;
 
 	if (!view)
 		return sl_fail(-ENOMEM, "no memory");
 	atomic_init(&view->references, 1);
 	view->store = welcome->store;
 	view->session = welcome->session;
-	rc = sl_segment_map(fds[0], false, &view->segment);
+	int rc = sl_segment_map(fds[0], false, &view->segment);
 	if (!rc)
 		rc = sl_references_map(fds[1], true, &view->own_references);
 	if (rc) {
@@ -171,10 +169,8 @@ static int view_new(const struct sl_msg_welcome *welcome, const int fds[2],
 
 struct sl_catalogue_view *sl_view_acquire(sluice_store *store)
 {
-	struct sl_catalogue_view *view;
-
 	sl_mutex_lock(&store->mutex);
-	view = store->view;
+	struct sl_catalogue_view *view = store->view;
 	atomic_fetch_add(&view->references, 1);
 	sl_mutex_unlock(&store->mutex);
 	return view;
@@ -207,11 +203,10 @@ static bool socket_listener_is_stopped(int fd)
 	struct ucred listener = {0};
 	socklen_t size = sizeof(listener);
 	char path[32], state = 0;
-	FILE *file;
 
 	getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &listener, &size);
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)listener.pid);
-	file = fopen(path, "re");
+	FILE *file = fopen(path, "re");
 	if (file) {
 		(void)!fscanf(file, "%*d (%*[^)]) %c", &state);
 		fclose(file);
@@ -229,13 +224,12 @@ int sl_conn_hello(int fd, uint32_t role, uint64_t session, const char *prefix, b
 	 */
 	int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
 	union sl_message m;
-	ssize_t n;
 
 	sl_message_begin(&m, SL_MSG_HELLO, 1, 0);
 	m.hello.role = role;
 	m.hello.session = session;
 	strncpy(m.hello.prefix, prefix, sizeof(m.hello.prefix) - 1);
-	n = sl_socket_send(fd, &m, self, SL_FOREVER);
+	ssize_t n = sl_socket_send(fd, &m, self, SL_FOREVER);
 	if (self >= 0)
 		close(self);
 	/* If the server has closed the connection already, its reason may be there to be read. */
@@ -390,12 +384,10 @@ int sl_conn_get_locked(sluice_store *store, bool limited)
 
 struct sl_conn *sl_conn_acquire(sluice_store *store)
 {
-	struct sl_conn *conn;
-
 	sl_mutex_lock(&store->mutex);
 	if (!store->conn && !store->connecting)
 		sl_conn_open_locked(store, true, false);
-	conn = store->conn;
+	struct sl_conn *conn = store->conn;
 	if (conn)
 		conn->references++;
 	sl_mutex_unlock(&store->mutex);

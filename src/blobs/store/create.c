@@ -14,11 +14,10 @@ static int blob_options_copy(const struct sluice_blob_options *from, struct slui
 	unsigned known = SL_BLOB_FLAGS | SLUICE_BLOB_COLD,
 		 both = SLUICE_BLOB_RESERVE | SLUICE_BLOB_REPLACE;
 
-	memset(to, 0, sizeof(*to));
-	if (from && from->size < sizeof(from->size))
-		return sl_fail(-EINVAL, "blob options: size is not set");
-	if (from)
-		memcpy(to, from, SL_MIN(from->size, sizeof(*to)));
+	*to = (struct sluice_blob_options){0};
+	int rc = sl_struct_take("blob options", from, to, sizeof(*to));
+	if (rc)
+		return rc;
 	if (to->flags & ~known)
 		return sl_fail(-EINVAL, "blob options: unknown flags 0x%x", to->flags & ~known);
 	to->flags |= to->replaces ? SLUICE_BLOB_REPLACE : 0;
@@ -32,7 +31,6 @@ int sl_blob_prepare(sluice_store *store, const struct sluice_blob_request *r, sl
 	const char *name = r->name ? r->name : "";
 	struct sluice_blob_options options;
 	struct sl_store_device *sdev = NULL;
-	sluice_blob *blob;
 	int rc = blob_options_copy(r->options, &options);
 
 	if (!rc)
@@ -45,7 +43,7 @@ int sl_blob_prepare(sluice_store *store, const struct sluice_blob_request *r, sl
 		rc = sl_store_device_by_index(store, r->device, &sdev);
 	if (rc)
 		return rc;
-	blob = sl_blob_new(store);
+	sluice_blob *blob = sl_blob_new(store);
 	if (!blob)
 		return sl_fail(-ENOMEM, "no memory");
 	atomic_init(&blob->state, SLUICE_BLOB_IS_CREATED);

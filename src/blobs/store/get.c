@@ -89,7 +89,6 @@ static int get_hold(sluice_store *store, struct sl_catalogue_view *view,
 	const struct sl_blob_record *record = &held->record;
 	sluice_blob *blob = sl_blob_new(store);
 	const struct sl_metadata *metadata = record->metadata;
-	int rc;
 
 	if (!blob) {
 		sl_reader_release(&view->reader, held);
@@ -105,7 +104,7 @@ static int get_hold(sluice_store *store, struct sl_catalogue_view *view,
 	if (record->metadata_size &&
 	    !sl_metadata_check(metadata, record->metadata_size, record->size))
 		blob->metadata = metadata;
-	rc = sl_blob_map(blob, record, view->epoch, o->for_device, NULL, o->deadline);
+	int rc = sl_blob_map(blob, record, view->epoch, o->for_device, NULL, o->deadline);
 	if (!rc)
 		rc = get_count_parts(blob);
 	if (rc) {
@@ -161,7 +160,6 @@ static int get_from_server(sluice_store *store, const struct sl_key *keys, size_
 	union sl_message m;
 	int64_t left = o->deadline - sl_now() + 999999, rest = SL_MAX(left, 0) / 1000000;
 	unsigned n = 0;
-	int rc;
 
 	for (size_t i = 0; i < count; i++)
 		if (!blobs[i])
@@ -170,7 +168,7 @@ static int get_from_server(sluice_store *store, const struct sl_key *keys, size_
 	m.get.timeout_ms = o->deadline == SL_FOREVER ? -1 : (int)SL_MIN(rest, INT32_MAX);
 	for (unsigned i = 0; i < n; i++)
 		m.get.items[i] = keys[asked[i]];
-	rc = sl_call_begin(store, &m, SL_MSG_FOUND, 0, o->deadline, &call);
+	int rc = sl_call_begin(store, &m, SL_MSG_FOUND, 0, o->deadline, &call);
 	if (rc)
 		return rc == -ECONNRESET ? -EAGAIN : rc;
 	if (m.head.count != n)
@@ -263,11 +261,10 @@ int sluice_blob_descriptor(sluice_blob *blob, uint64_t *offset, int *fd)
 {
 	struct sl_reply reply;
 	size_t bytes;
-	int rc;
 
 	if (!blob || !offset || !fd)
 		return sl_fail(-EINVAL, "sluice_blob_descriptor: NULL");
-	rc = sl_store_check(blob->store, "sluice_blob_descriptor");
+	int rc = sl_store_check(blob->store, "sluice_blob_descriptor");
 	if (rc)
 		return rc;
 	if (blob->state != SLUICE_BLOB_IS_SEALED || !blob->data)

@@ -22,12 +22,10 @@
 void sl_lease_cache_add(sluice_store *store, uint64_t epoch, const struct sl_lease *v, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++) {
-		bool full;
-
 		if (!v[i].id)
 			continue;
 		sl_mutex_lock(&store->mutex);
-		full = store->lease_cache_count == SL_LEASE_CACHE_MOST;
+		bool full = store->lease_cache_count == SL_LEASE_CACHE_MOST;
 		if (!full && store->epoch == epoch)
 			store->lease_cache[store->lease_cache_count++] = v[i];
 		sl_mutex_unlock(&store->mutex);

@@ -112,11 +112,10 @@ static void mappings_unmap(sluice_store *store, const struct sl_list *gone, uint
 static void *mapping_map_aligned(int fd, size_t bytes, int protection)
 {
 	size_t whole = sl_whole_pages(bytes), room = whole + SL_HUGE_PAGE, before;
-	char *at;
 
 	if (bytes < SL_HUGE_PAGE)
 		return mmap(NULL, bytes, protection, MAP_SHARED, fd, 0);
-	at = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	char *at = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (at == MAP_FAILED)
 		return MAP_FAILED;
 	before = -(uintptr_t)at % SL_HUGE_PAGE;
@@ -258,11 +257,10 @@ int sl_mapping_acquire(sluice_store *store, const struct sl_map_request *r, int6
 {
 	struct sl_mapping *mapping = NULL;
 	struct sl_list gone;
-	int rc;
 
 	sl_list_init(&gone);
 	sl_mutex_lock(&store->mutex);
-	rc = mapping_claim_locked(store, r, deadline, &mapping);
+	int rc = mapping_claim_locked(store, r, deadline, &mapping);
 	sl_mutex_unlock(&store->mutex);
 	*out = mapping;
 	if (rc || mapping->state == SL_MAPPING_READY)
@@ -315,11 +313,10 @@ static void mapping_keep_locked(sluice_store *store, struct sl_mapping *mapping,
 void sl_mapping_release(sluice_store *store, struct sl_mapping *mapping)
 {
 	struct sl_list gone;
-	uint64_t epoch;
 
 	sl_list_init(&gone);
 	sl_mutex_lock(&store->mutex);
-	epoch = mapping->stale ? 0 : store->epoch;
+	uint64_t epoch = mapping->stale ? 0 : store->epoch;
 	if (!--mapping->users) {
 		if (mapping->doomed ||
 		    (mapping->by_driver && mapping->alone &&

@@ -7,7 +7,6 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "store/device/store_devices.h"
 
@@ -66,14 +65,13 @@ static int owner_map_part(sluice_blob *owner, unsigned index, const struct sluic
 {
 	const struct sl_mapping *mapping = owner->mapping;
 	struct sl_blob_record record = owner->held.record;
-	sluice_blob *part;
 	int rc = 0;
 
 	for (unsigned i = 0; !rc && i <= index; i++)
 		rc = sl_reader_part(&owner->view->reader, &record, &record);
 	if (rc)
 		return sl_fail(-EPROTO, "the parts of a blob are not what a server writes");
-	part = sl_blob_new(owner->store);
+	sluice_blob *part = sl_blob_new(owner->store);
 	if (!part)
 		return sl_fail(-ENOMEM, "no memory");
 	atomic_init(&part->state, SLUICE_BLOB_IS_SEALED);

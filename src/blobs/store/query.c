@@ -71,9 +71,9 @@ static int query_find_id(sluice_store *store, const char *name, uint64_t *id, ui
 }
 
 /*
- * Sends a request that changes a blob. If the reply is lost with the server, the name may be that
- * of a new blob by then, so the next server gets the id, which is never used again, and for a
- * delete the serial number of the first request: it knows which deletes were done.
+ * Sends a request that changes a blob. If the reply is lost with the server, a new blob may
+ * have the name by then. So the next server gets the id, which is never used again, and for a
+ * delete the serial number of the first request: the server knows the deletes that were done.
  */
 static int query_change(sluice_store *store, enum sl_message_type type, const char *name,
                         uint64_t id, unsigned on)
@@ -159,11 +159,10 @@ static void query_info(const struct sluice_blob_info *in, struct sluice_blob_inf
 int sluice_blob_stat(sluice_store *store, const char *name, struct sluice_blob_info *out)
 {
 	union sl_message m;
-	int rc;
 
 	if (!name || !out || out->size < sizeof(out->size))
 		return sl_fail(-EINVAL, "sluice_blob_stat: name is NULL, or out->size is not set");
-	rc = query_stat(store, name, &m);
+	int rc = query_stat(store, name, &m);
 	if (!rc)
 		query_info(&m.info.items[0], out, out->size);
 	return rc;
@@ -176,7 +175,6 @@ int sluice_blob_list(sluice_store *store, const char *prefix, uint64_t *cursor,
 {
 	int rc = sl_store_check(store, "sluice_blob_list");
 	union sl_message m;
-	size_t size;
 
 	if (!rc && (!cursor || !out || !most || out->size < sizeof(out->size)))
 		rc = sl_fail(-EINVAL, "sluice_blob_list: cursor or out is NULL, or out->size is "
@@ -185,7 +183,7 @@ int sluice_blob_list(sluice_store *store, const char *prefix, uint64_t *cursor,
 		rc = sl_name_check(prefix ? prefix : "", SL_NAME_BYTES, true);
 	if (rc)
 		return rc;
-	size = out->size;
+	size_t size = out->size;
 	while (*cursor != END) {
 		sl_message_begin(&m, SL_MSG_LIST, 0, 0);
 		m.list.cursor = *cursor;

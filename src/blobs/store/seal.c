@@ -172,12 +172,10 @@ int sl_blobs_seal(sluice_store *store, sluice_blob *const *v, size_t count)
 
 int sl_blobs_check(const char *call, sluice_blob *const *v, size_t count)
 {
-	int rc;
-
 	if (!v || !count || count > SL_ITEMS_MOST || !v[0])
 		return sl_fail(-EINVAL, "%s: %zu blobs, or NULL; there may be %d", call, count,
 		               SLUICE_BLOB_BATCH);
-	rc = sl_store_check(v[0]->store, call);
+	int rc = sl_store_check(v[0]->store, call);
 	for (size_t i = 0; !rc && i < count; i++) {
 		if (!v[i] || v[i]->store != v[0]->store)
 			rc = sl_fail(-EINVAL, "%s: blobs of several stores, or NULL", call);

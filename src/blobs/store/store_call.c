@@ -64,13 +64,11 @@ static bool conn_has_hung_up(int fd)
 
 bool sl_conn_alive(sluice_store *store)
 {
-	bool alive;
-
 	sl_mutex_lock(&store->mutex);
 	/* A server that has replied in this tick is taken to be alive. */
 	if (store->conn && store->heard_at != call_tick() && conn_has_hung_up(store->conn->fd))
 		conn_break_locked(store, store->conn, -ECONNRESET);
-	alive = store->conn;
+	bool alive = store->conn;
 	sl_mutex_unlock(&store->mutex);
 	return alive;
 }
@@ -138,13 +136,12 @@ static void call_read_locked(sluice_store *store, struct sl_conn *conn, int64_t 
 {
 	int fds[2], flags = deadline == SL_FOREVER ? 0 : MSG_DONTWAIT;
 	ssize_t n = -EAGAIN;
-	bool refused;
 
 	conn->reading = true;
 	sl_mutex_unlock(&store->mutex);
 	if (!flags || sl_socket_wait(conn->fd, POLLIN, deadline))
 		n = sl_socket_receive(conn->fd, &conn->in, fds, flags);
-	refused = n > 0 && conn->in.head.serial == SL_SERIAL_ANY;
+	bool refused = n > 0 && conn->in.head.serial == SL_SERIAL_ANY;
 	/*
 	 * A message that this server refuses is sent again, to it too, as often as it refuses it.
 	 * The pause is without the mutex; threads that wait for a reply meanwhile would get none.
@@ -219,10 +216,8 @@ static void call_wait_locked(sluice_store *store, struct sl_pending_call *call, 
 
 bool sl_conn_try_read(sluice_store *store, struct sl_conn *conn, bool polite)
 {
-	bool reads;
-
 	sl_mutex_lock(&store->mutex);
-	reads = !conn->reading && (!polite || sl_list_empty(&conn->calls)) && !conn->broken;
+	bool reads = !conn->reading && (!polite || sl_list_empty(&conn->calls)) && !conn->broken;
 	if (reads) {
 		call_read_locked(store, conn, 0);
 		call_pass_reading_on_locked(conn);
@@ -238,11 +233,10 @@ int sl_call_begin(sluice_store *store, union sl_message *m, enum sl_message_type
                   uint64_t epoch, int64_t deadline, struct sl_pending_call *call)
 {
 	bool any = epoch == sl_epoch_of_daemon(epoch), limited = deadline != SL_FOREVER;
-	int rc;
 
 	*call = (struct sl_pending_call){.m = m, .fds = {-1, -1}};
 	sl_mutex_lock(&store->mutex);
-	rc = sl_conn_get_locked(store, limited);
+	int rc = sl_conn_get_locked(store, limited);
 	/* A server that has come late has the whole time to answer. */
 	if (limited)
 		deadline = SL_MAX(deadline, sl_now());
@@ -321,12 +315,9 @@ int sl_call(sluice_store *store, union sl_message *m, enum sl_message_type answe
 
 int sl_tell(sluice_store *store, union sl_message *m, uint64_t epoch, int fd)
 {
-	struct sl_conn *conn;
-	int rc;
-
 	sl_store_step("client: tells");
 	sl_mutex_lock(&store->mutex);
-	conn = !epoch || store->epoch == epoch ? store->conn : NULL;
+	struct sl_conn *conn = !epoch || store->epoch == epoch ? store->conn : NULL;
 	if (!conn) {
 		sl_mutex_unlock(&store->mutex);
 		return -ESTALE;
@@ -334,7 +325,7 @@ int sl_tell(sluice_store *store, union sl_message *m, uint64_t epoch, int fd)
 	m->head.settled = call_settled_locked(store, conn);
 	conn->references++;
 	sl_mutex_unlock(&store->mutex);
-	rc = sl_socket_send(conn->fd, m, fd, SL_FOREVER);
+	int rc = sl_socket_send(conn->fd, m, fd, SL_FOREVER);
 	sl_conn_release(store, conn);
 	return rc ? -ESTALE : 0;
 }

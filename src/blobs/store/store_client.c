@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "io/io.h"
 #include "store/device/store_devices.h"
@@ -60,21 +59,16 @@ static void store_free(sluice_store *store)
 int sluice_store_open(const char *path, const struct sluice_store_options *o, sluice_store **out)
 {
 	struct sluice_store_options options = {0};
-	sluice_store *store;
-	int64_t deadline;
 	uint32_t process;
-	int rc;
 
 	if (!out)
 		return sl_fail(-EINVAL, "sluice_store_open: out is NULL");
-	if (o && o->size < sizeof(o->size))
-		return sl_fail(-EINVAL, "store options: size is not set");
-	if (o)
-		memcpy(&options, o, SL_MIN(o->size, sizeof(options)));
-	rc = sl_process_enter(&process);
+	int rc = sl_struct_take("store options", o, &options, sizeof(options));
+	if (!rc)
+		rc = sl_process_enter(&process);
 	if (rc)
 		return rc;
-	store = calloc(1, sizeof(*store));
+	sluice_store *store = calloc(1, sizeof(*store));
 	if (!store)
 		return sl_fail(-ENOMEM, "no memory");
 	store->process = process;
@@ -92,7 +86,7 @@ int sluice_store_open(const char *path, const struct sluice_store_options *o, sl
 	for (unsigned i = 0; i < SL_MAPPING_BUCKETS; i++)
 		sl_list_init(&store->mappings[i]);
 	rc = sl_store_path(path, store->path);
-	deadline = sl_deadline((int)store->patience_ms);
+	int64_t deadline = sl_deadline((int)store->patience_ms);
 	/* A server that is being replaced closes the connections that it has accepted last. */
 	sl_mutex_lock(&store->mutex);
 	if (!rc)

@@ -17,7 +17,6 @@
 
 #define SL_LEASE_CACHE_MOST 128
 #define SL_MAPPING_BUCKETS  256
-#define SL_HUGE_PAGE        ((size_t)2 << 20)
 
 struct sl_device;
 

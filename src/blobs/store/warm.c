@@ -121,7 +121,6 @@ void sl_blob_warm(sluice_blob *blob)
 int sluice_blob_warm(sluice_blob *blob, size_t offset, size_t n)
 {
 	int rc = sl_store_check(blob ? blob->store : NULL, "sluice_blob_warm");
-	int64_t begun;
 
 	if (!rc && (offset > blob->bytes || n > blob->bytes - offset))
 		rc = sl_fail(-EINVAL, "sluice_blob_warm: %zu bytes at %zu of %zu", n, offset,
@@ -130,7 +129,7 @@ int sluice_blob_warm(sluice_blob *blob, size_t offset, size_t n)
 		rc = sl_fail(-EPERM, "the blob is sealed");
 	if (rc || !atomic_load(&blob->cold))
 		return rc;
-	begun = sl_now();
+	int64_t begun = sl_now();
 	if (warm_range(blob, offset, n, 1) && sl_now() - begun > SLOW_NS + (int64_t)n)
 		warm_all(blob);
 	return rc;

@@ -45,7 +45,6 @@ static int watch_connect(sluice_watch *watch)
 int sluice_watch_open(sluice_store *store, const char *prefix, sluice_watch **out)
 {
 	int rc = sl_store_check(store, "sluice_watch_open");
-	sluice_watch *watch;
 
 	if (!rc && !out)
 		rc = sl_fail(-EINVAL, "sluice_watch_open: out is NULL");
@@ -53,7 +52,7 @@ int sluice_watch_open(sluice_store *store, const char *prefix, sluice_watch **ou
 		rc = sl_name_check(prefix ? prefix : "", SL_NAME_BYTES, true);
 	if (rc)
 		return rc;
-	watch = calloc(1, sizeof(*watch));
+	sluice_watch *watch = calloc(1, sizeof(*watch));
 	if (!watch)
 		return sl_fail(-ENOMEM, "no memory");
 	watch->store = store;
@@ -97,11 +96,10 @@ int sluice_watch_next(sluice_watch *watch, int timeout_ms, struct sluice_watch_e
 	int64_t deadline = sl_deadline(timeout_ms);
 	struct sluice_watch_event event = {.kind = SLUICE_WATCH_LOST};
 	union sl_message m;
-	int rc;
 
 	if (!watch || !out || out->size < sizeof(out->size))
 		return sl_fail(-EINVAL, "sluice_watch_next: NULL, or out->size is not set");
-	rc = sl_store_check(watch->store, "sluice_watch_next");
+	int rc = sl_store_check(watch->store, "sluice_watch_next");
 	if (rc)
 		return rc;
 	rc = watch->fd < 0 ? -ECONNRESET : watch_wait(watch, deadline, &m);

@@ -14,7 +14,6 @@
 #include <errno.h>
 #include <link.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "device/cuda.h"
 
@@ -51,7 +50,6 @@ static void load_driver(void)
 {
 	void *library = dlopen(DRIVER, RTLD_NOW | RTLD_LOCAL);
 	const char *name;
-	CUresult rc;
 
 	driver.found = library;
 	if (!library) {
@@ -60,7 +58,7 @@ static void load_driver(void)
 	}
 	if (!find_functions(library))
 		return;
-	rc = driver.api.cuInit(0);
+	CUresult rc = driver.api.cuInit(0);
 	if (rc && !driver.api.cuGetErrorName(rc, &name))
 		snprintf(driver.missing, sizeof(driver.missing), "cuInit() says %s (%d)", name, rc);
 	else if (rc)
@@ -97,7 +95,6 @@ const struct sl_cuda_api *sl_cuda_api_in_use(void)
 {
 	static _Atomic unsigned long long seen;
 	unsigned long long loads = 0;
-	void *library;
 
 	if (atomic_load_explicit(&driver.usable, memory_order_acquire))
 		return &driver.api;
@@ -105,7 +102,7 @@ const struct sl_cuda_api *sl_cuda_api_in_use(void)
 	dl_iterate_phdr(count_loads, &loads);
 	if (loads == atomic_load_explicit(&seen, memory_order_relaxed))
 		return NULL;
-	library = dlopen(DRIVER, RTLD_NOW | RTLD_NOLOAD);
+	void *library = dlopen(DRIVER, RTLD_NOW | RTLD_NOLOAD);
 	atomic_store_explicit(&seen, loads, memory_order_relaxed);
 	if (!library)
 		return NULL;

@@ -178,10 +178,9 @@ static int cuda_map_entered(struct cuda *cuda, int fd, size_t length, const stru
 		{location(by), CU_MEM_ACCESS_FLAGS_PROT_READ},
 	};
 	CUmemGenericAllocationHandle handle;
-	CUresult rc;
+	CUresult rc = api->cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd,
+	                                                  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 
-	rc = api->cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd,
-	                                         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 	if (rc)
 		return cuda_import_error(rc);
 	rc = cuda_check_handle(api, cuda, handle);
@@ -235,11 +234,10 @@ static int cuda_lend_entered(struct cuda *cuda, CUdeviceptr memory, struct sl_le
 	CUipcMemHandle handle;
 	CUdeviceptr start;
 	size_t length;
-	CUresult rc;
 
 	if (!cuda_can_be_lent(api, cuda, memory))
 		return -ENOTSUP;
-	rc = api->cuMemGetAddressRange_v2(&start, &length, memory);
+	CUresult rc = api->cuMemGetAddressRange_v2(&start, &length, memory);
 	if (!rc)
 		rc = api->cuIpcGetMemHandle(&handle, start);
 	if (rc)

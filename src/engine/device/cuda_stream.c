@@ -236,22 +236,18 @@ int sl_cuda_event_await(struct sl_device *device, sluice_event event, sluice_str
 
 int sl_cuda_event_query(struct sl_device *device, sluice_event event)
 {
-	int rc;
-
 	(void)device;
 	sl_cuda_relax();
-	rc = sl_cuda_answer(sl_cuda_driver()->cuEventQuery(event));
+	int rc = sl_cuda_answer(sl_cuda_driver()->cuEventQuery(event));
 	sl_cuda_unrelax();
 	return rc;
 }
 
 int sl_cuda_event_synchronize(struct sl_device *device, sluice_event event)
 {
-	int rc;
-
 	(void)device;
 	sl_cuda_relax();
-	rc = sl_cuda_error(sl_cuda_driver()->cuEventSynchronize(event));
+	int rc = sl_cuda_error(sl_cuda_driver()->cuEventSynchronize(event));
 	sl_cuda_unrelax();
 	return rc;
 }

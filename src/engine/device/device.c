@@ -263,8 +263,6 @@ int sluice_device_find(const char *name, int *device)
 	unsigned long number;
 	struct sl_device *found;
 	size_t length;
-	bool real;
-	int rc;
 
 	if (!device)
 		return sl_fail(-EINVAL, "sluice_device_find: out is NULL");
@@ -274,10 +272,10 @@ int sluice_device_find(const char *name, int *device)
 		return sl_fail(-EINVAL,
 		               "\"%s\" is no name of a device: behind the colon comes a number",
 		               name);
-	rc = sl_device_check_process();
+	int rc = sl_device_check_process();
 	if (rc)
 		return rc;
-	real = is_word(name, length, REAL);
+	bool real = is_word(name, length, REAL);
 	snprintf(full, sizeof(full), strchr(name, ':') ? "%s" : "%s:0", name);
 	for (unsigned i = 0; (found = sl_device_find(i)); i++) {
 		if (real ? found->kind->missing && !number-- : !strcmp(found->name, full)) {
@@ -313,12 +311,11 @@ int sluice_device_alloc(int device, size_t n, void **out)
 
 int sluice_device_free(void *memory)
 {
-	struct sl_device *device;
 	int rc = memory ? device_check_fork() : 0;
 
 	if (!memory || rc)
 		return rc;
-	device = sl_device_of_memory(memory);
+	struct sl_device *device = sl_device_of_memory(memory);
 	if (!device)
 		return sl_fail(-EINVAL, "sluice_device_free: %p is no memory of a device", memory);
 	return device_said(device, device->ops->free(device, memory), "free memory");
@@ -335,16 +332,15 @@ int sluice_pinned_alloc(int device, size_t n, void **out)
 {
 	size_t page = sl_page_size(), length = sl_whole_pages(n);
 	struct sl_device *found;
-	struct pinned *pinned;
 	int rc = device_giving(device, out, "sluice_pinned_alloc", &found);
 
 	if (rc)
 		return rc;
 	if (!n)
 		return sl_fail(-EINVAL, "%s: cannot pin 0 bytes", found->name);
-	pinned = length < n ? MAP_FAILED
-	                    : mmap(NULL, page + length, PROT_READ | PROT_WRITE,
-	                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct pinned *pinned = length < n ? MAP_FAILED
+	                                   : mmap(NULL, page + length, PROT_READ | PROT_WRITE,
+	                                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (pinned == MAP_FAILED)
 		return sl_fail(-ENOMEM, "no memory for %zu bytes to pin", n);
 	*pinned = (struct pinned){PINNED_MARK, found, length};
@@ -360,16 +356,14 @@ int sluice_pinned_alloc(int device, size_t n, void **out)
 int sluice_pinned_free(void *memory)
 {
 	size_t page = sl_page_size();
-	struct pinned *pinned;
-	struct sl_device *device;
 	int rc = memory ? device_check_fork() : 0;
 
 	if (!memory || rc)
 		return rc;
-	pinned = (struct pinned *)((char *)memory - page);
+	struct pinned *pinned = (struct pinned *)((char *)memory - page);
 	if ((uintptr_t)memory % page || pinned->mark != PINNED_MARK)
 		return sl_fail(-EINVAL, "sluice_pinned_free: %p is no pinned memory", memory);
-	device = pinned->device;
+	struct sl_device *device = pinned->device;
 	rc = device->ops->unregister_memory(device, memory);
 	/* Keep memory mapped as long as the device may use it. */
 	if (!rc || !device->ops->registered(device, memory, pinned->length))
@@ -396,12 +390,11 @@ static int no_stream(const struct sl_device *device, sluice_stream stream)
 
 int sluice_stream_free(sluice_stream stream)
 {
-	struct sl_device *device;
 	int rc = stream ? device_check_fork() : 0;
 
 	if (!stream || rc)
 		return rc;
-	device = sl_device_of_stream(stream, NULL);
+	struct sl_device *device = sl_device_of_stream(stream, NULL);
 	return device ? device_said(device, device->ops->stream_free(device, stream),
 	                            "free a stream")
 	              : no_stream(NULL, stream);
@@ -451,13 +444,12 @@ int sluice_copy_on(void *dst, const void *src, size_t n, sluice_stream stream)
 {
 	bool common = (uintptr_t)stream <= SL_COMMON_STREAMS;
 	struct sl_device *device;
-	int rc;
 
 	if (!n)
 		return 0;
 	if (!dst || !src)
 		return sl_fail(-EINVAL, "sluice_copy_on: there is no memory");
-	rc = device_check_fork();
+	int rc = device_check_fork();
 	if (rc)
 		return rc;
 	device = common ? device_of_either(dst, src) : sl_device_of_stream(stream, NULL);
@@ -503,19 +495,16 @@ int sl_device_copy_rows(int device, void *to, const void *from, size_t length, s
 
 int sluice_copy(void *dst, const void *src, size_t n)
 {
-	struct sl_device *device;
-	int rc;
-
 	if (!n)
 		return 0;
 	if (!dst || !src)
 		return sl_fail(-EINVAL, "sluice_copy: there is no memory");
-	device = device_of_either(dst, src);
+	struct sl_device *device = device_of_either(dst, src);
 	if (!device) {
 		memcpy(dst, src, n);
 		return 0;
 	}
-	rc = device_check_fork();
+	int rc = device_check_fork();
 	if (rc)
 		return rc;
 	return device_said(device,
@@ -535,10 +524,8 @@ int sluice_event_new(int device, sluice_event *out)
 
 static struct sl_device *device_with_event(sluice_event event, struct sl_device *wanted, int *rc)
 {
-	struct sl_device *device;
-
 	*rc = device_check_fork();
-	device = event && !*rc ? device_of_event(event, wanted) : NULL;
+	struct sl_device *device = event && !*rc ? device_of_event(event, wanted) : NULL;
 	if (!device && !*rc)
 		*rc = sl_fail(-EINVAL, "%p is no event of a device", (void *)event);
 	return device;

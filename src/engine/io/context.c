@@ -180,7 +180,6 @@ int sluice_context_staging(sluice_context *ctx, int device, void *memory, size_t
 
 int sluice_register_buffer(sluice_context *ctx, void *memory, size_t length)
 {
-	struct sl_device *device;
 	int rc = sl_context_check(ctx);
 
 	if (rc)
@@ -188,7 +187,7 @@ int sluice_register_buffer(sluice_context *ctx, void *memory, size_t length)
 	if (!memory || !length)
 		return sl_fail(-EINVAL, "sluice_register_buffer: %s",
 		               memory ? "length is 0" : "memory is NULL");
-	device = sl_device_of_memory(memory);
+	struct sl_device *device = sl_device_of_memory(memory);
 	if (!device || sl_device_of_memory((char *)memory + length - 1) != device)
 		return sl_fail(-EINVAL,
 		               "sluice_register_buffer: %zu bytes at %p are not memory of a device",
@@ -232,13 +231,12 @@ static int context_start_threads(struct sl_core *core)
 {
 	struct sl_settings *settings = &core->settings;
 	unsigned cores = sl_cores();
-	int rc;
 
 	if (!settings->reactors)
 		settings->reactors = cores >= 4 ? 2 : 1;
 	if (!settings->http_reactors)
 		settings->http_reactors = SL_MIN(cores, 64);
-	rc = context_start_uring(core);
+	int rc = context_start_uring(core);
 	if (!rc)
 		rc = sl_bounce_new(settings, &core->bounce);
 	if (!rc)
@@ -284,17 +282,15 @@ static void context_stop_threads(struct sluice_context *ctx) SL_UNCHECKED
 /* No other thread knows the context yet. */
 int sluice_context_new(const struct sluice_config *config, sluice_context **out) SL_UNCHECKED
 {
-	struct sluice_context *ctx;
 	uint32_t process;
-	int rc;
 
 	if (!out)
 		return sl_fail(-EINVAL, "sluice_context_new: out is NULL");
-	rc = sl_process_enter(&process);
+	int rc = sl_process_enter(&process);
 	if (rc)
 		return rc;
 	sl_fork_hold(&leaving.mutex);
-	ctx = calloc(1, sizeof(*ctx));
+	struct sluice_context *ctx = calloc(1, sizeof(*ctx));
 	if (!ctx)
 		return sl_fail(-ENOMEM, "no memory");
 	ctx->process = process;
@@ -329,13 +325,12 @@ int sluice_context_new(const struct sluice_config *config, sluice_context **out)
 
 int sluice_context_close(sluice_context *ctx)
 {
-	unsigned files;
 	int rc = ctx ? sl_context_check(ctx) : 0;
 
 	if (!ctx || rc)
 		return rc;
 	sl_mutex_lock(&ctx->files.mutex);
-	files = ctx->files.count;
+	unsigned files = ctx->files.count;
 	sl_mutex_unlock(&ctx->files.mutex);
 	if (files)
 		return sl_fail(-EBUSY, "%u files are open", files);

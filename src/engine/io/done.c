@@ -89,11 +89,9 @@ void sl_done_forget(struct sluice_op *op)
 /* Takes the first operation out of the queue; NULL: it is empty. */
 static struct sluice_op *done_take_locked(struct sluice_queue *queue) SL_REQUIRES(&queue->mutex)
 {
-	struct sluice_op *op;
-
 	if (sl_list_empty(&queue->locked.list))
 		return NULL;
-	op = SL_CONTAINER(queue->locked.list.next, struct sluice_op, done.link);
+	struct sluice_op *op = SL_CONTAINER(queue->locked.list.next, struct sluice_op, done.link);
 	done_unlink_locked(queue, op);
 	atomic_store_explicit(&op->done.reported, true, memory_order_release);
 	return op;
@@ -127,16 +125,14 @@ int sl_done_check(const struct sluice_context *ctx, const struct sluice_queue *q
 
 int sluice_queue_new(sluice_queue **out)
 {
-	struct sluice_queue *queue;
 	uint32_t process;
-	int rc;
 
 	if (!out)
 		return sl_fail(-EINVAL, "sluice_queue_new: out is NULL");
-	rc = sl_process_enter(&process);
+	int rc = sl_process_enter(&process);
 	if (rc)
 		return rc;
-	queue = calloc(1, sizeof(*queue));
+	struct sluice_queue *queue = calloc(1, sizeof(*queue));
 	if (!queue)
 		return sl_fail(-ENOMEM, "no memory");
 	queue->process = process;

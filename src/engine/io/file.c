@@ -28,11 +28,10 @@ static struct sl_object *object_acquire(struct sluice_context *ctx, struct sl_ba
 {
 	char *identity = backend->ops->identity(backend);
 	struct sl_object *object = NULL;
-	struct sl_list *bucket;
 
 	if (!identity)
 		return NULL;
-	bucket = object_bucket(ctx, identity);
+	struct sl_list *bucket = object_bucket(ctx, identity);
 	sl_mutex_lock(&ctx->files.mutex);
 	sl_list_each_of (known, bucket, struct sl_object, link)
 		if (!strcmp(known->identity, identity))
@@ -51,12 +50,10 @@ static struct sl_object *object_acquire(struct sluice_context *ctx, struct sl_ba
 
 static void object_release(struct sluice_context *ctx, struct sl_object *object)
 {
-	bool last;
-
 	if (!object)
 		return;
 	sl_mutex_lock(&ctx->files.mutex);
-	last = !--object->references;
+	bool last = !--object->references;
 	if (last)
 		sl_list_remove(&object->link);
 	sl_mutex_unlock(&ctx->files.mutex);
@@ -70,15 +67,12 @@ static void object_release(struct sluice_context *ctx, struct sl_object *object)
 
 int sluice_uri_name(const char *uri, char *text, size_t size)
 {
-	char *name;
-	size_t length;
-
 	if (!uri || (!text && size))
 		return sl_fail(-EINVAL, "sluice_uri_name: %s is NULL", uri ? "text" : "uri");
-	name = sl_uri_name(uri);
+	char *name = sl_uri_name(uri);
 	if (!name)
 		return sl_fail(-ENOMEM, "no memory");
-	length = strlen(name);
+	size_t length = strlen(name);
 	if (size) {
 		strncpy(text, name, size - 1);
 		text[size - 1] = '\0';
@@ -127,13 +121,10 @@ static int file_check_options(struct sluice_open_options *o)
 
 int sl_file_copy_options(const struct sluice_open_options *from, struct sluice_open_options *to)
 {
-	memset(to, 0, sizeof(*to));
-	if (from && from->size < sizeof(from->size))
-		return sl_fail(-EINVAL, "open options: size is not set");
-	if (from)
-		memcpy(to, from, SL_MIN(from->size, sizeof(*to)));
-	to->size = sizeof(*to);
-	return file_check_options(to);
+	*to = (struct sluice_open_options){0};
+	int rc = sl_struct_take("open options", from, to, sizeof(*to));
+
+	return rc ? rc : file_check_options(to);
 }
 
 /* Returns -EPROTONOSUPPORT, with the schemes that are known. */
@@ -172,14 +163,13 @@ int sl_file_open_backend(struct sluice_context *ctx, const char *uri,
                          const struct sluice_open_options *options, struct sl_opening *opening,
                          struct sl_backend **out)
 {
-	const struct sl_backend_ops *ops;
 	const struct sl_scheme *scheme = NULL;
 	struct sl_uri parsed;
 	int rc = sl_file_find_scheme(uri, &parsed, &scheme);
 
 	if (rc)
 		return rc;
-	ops = options->dataset ? sl_dataset_ops : scheme->ops;
+	const struct sl_backend_ops *ops = options->dataset ? sl_dataset_ops : scheme->ops;
 	if (options->part && strcmp(parsed.scheme, "file"))
 		rc = sl_fail(-ENOTSUP, "open options: only a local file has a part");
 	else if (opening && out)
@@ -282,11 +272,10 @@ void sl_file_keep_error(struct sluice_file *file, const struct sluice_op *op)
 int sl_file_take_error(struct sluice_file *file, bool failed)
 {
 	struct sl_file_error *kept;
-	int error;
 
 	sl_mutex_lock(&file->mutex);
 	kept = failed && file->locked.failed.error ? &file->locked.failed : &file->locked.untold;
-	error = kept->error;
+	int error = kept->error;
 	if (error)
 		sl_fail(error, "%s", kept->message ? kept->message : sl_error_text(error));
 	free(kept->message);
@@ -319,7 +308,6 @@ static void file_forget(struct sluice_file *file)
 
 int sluice_close(sluice_file *file)
 {
-	bool whole;
 	int rc, error;
 
 	if (!file)
@@ -329,7 +317,7 @@ int sluice_close(sluice_file *file)
 		return rc;
 	file_drain(file);
 	/* A file that lacks bytes gets no name, even if that error has been returned before. */
-	whole = file->flags & SLUICE_OPEN_REPLACE || file->limits.all_or_none;
+	bool whole = file->flags & SLUICE_OPEN_REPLACE || file->limits.all_or_none;
 	error = sl_file_take_error(file, whole);
 	if (!error || !whole) {
 		rc = file->backend->ops->commit(file->backend);
@@ -367,11 +355,10 @@ struct sluice_context *sl_file_context(const struct sluice_file *file)
 int sluice_stat(sluice_file *file, struct sluice_file_info *out)
 {
 	struct sluice_file_info stat = {.device = -1};
-	int rc;
 
 	if (!file || !out)
 		return sl_fail(-EINVAL, "sluice_stat: %s is NULL", file ? "out" : "file");
-	rc = sl_context_check(file->ctx);
+	int rc = sl_context_check(file->ctx);
 	if (rc)
 		return rc;
 	if (out->size < sizeof(out->size))

@@ -101,14 +101,13 @@ int sluice_poll(const sluice_op *op)
 uint64_t sluice_op_moved(const sluice_op *op)
 {
 	struct sluice_op *asked = (struct sluice_op *)(uintptr_t)op;
-	int64_t moved;
 
 	if (!op || !sl_process_is(op->ctx->process))
 		return 0;
 	if (atomic_load(&op->state) & SL_OP_DONE && op->result >= 0)
 		return (uint64_t)op->result;
 	sl_mutex_lock(&asked->mutex);
-	moved = (int64_t)asked->locked.moved;
+	int64_t moved = (int64_t)asked->locked.moved;
 	sl_mutex_unlock(&asked->mutex);
 	/* The gaps of a staged read are taken off before they have come. */
 	return (uint64_t)SL_MAX(moved, 0);
@@ -133,12 +132,10 @@ void *sluice_op_user(const sluice_op *op)
 
 const char *sluice_op_message(const sluice_op *op)
 {
-	bool failed;
-
 	if (!op || !sl_process_is(op->ctx->process))
 		return "";
 	handle_settle((struct sluice_op *)(uintptr_t)op);
-	failed = atomic_load(&op->state) & SL_OP_DONE && op->result < 0;
+	bool failed = atomic_load(&op->state) & SL_OP_DONE && op->result < 0;
 	if (!failed)
 		return "";
 	return op->message ? op->message : sl_error_text((int)op->result);
@@ -147,7 +144,6 @@ const char *sluice_op_message(const sluice_op *op)
 int sluice_cancel(sluice_op *op)
 {
 	int rc = handle_check(op);
-	bool over;
 
 	if (rc)
 		return rc;
@@ -156,7 +152,7 @@ int sluice_cancel(sluice_op *op)
 	handle_settle(op);
 	/* While the operation is not over its file can be held, and all that this looks at. */
 	sl_mutex_lock(&op->mutex);
-	over = op->at_once || op->locked.ended;
+	bool over = op->at_once || op->locked.ended;
 	if (!over)
 		atomic_fetch_add(&op->file->in_flight, 1);
 	sl_mutex_unlock(&op->mutex);
@@ -170,12 +166,9 @@ int sluice_cancel(sluice_op *op)
 
 int sluice_op_file(sluice_op *op, sluice_file **out)
 {
-	struct sluice_file *file;
-	int rc;
-
 	if (!op || !out)
 		return sl_fail(-EINVAL, "sluice_op_file: %s is NULL", op ? "out" : "op");
-	rc = handle_check(op);
+	int rc = handle_check(op);
 	if (rc)
 		return rc;
 	if (!op->open)
@@ -184,7 +177,7 @@ int sluice_op_file(sluice_op *op, sluice_file **out)
 		return sl_fail(-EINPROGRESS, "the operation is still running");
 	if (op->result)
 		return sl_fail((int)op->result, "%s", sluice_op_message(op));
-	file = sl_open_take(op);
+	struct sluice_file *file = sl_open_take(op);
 	if (!file)
 		return sl_fail(-EINVAL, "the file has been taken");
 	*out = file;
@@ -216,7 +209,6 @@ static int handle_run(struct sluice_file *file, enum sl_op_kind kind, uint64_t l
 {
 	struct sluice_op *op = sl_op_new(file->ctx, file, kind);
 	struct sluice_op *handle = NULL;
-	int rc;
 
 	if (!op)
 		return sl_fail(-ENOMEM, "no memory");
@@ -227,7 +219,7 @@ static int handle_run(struct sluice_file *file, enum sl_op_kind kind, uint64_t l
 	op->one_range.op = op;
 	op->done.reported = true;
 	sl_gate_pass(&file->ctx->operations, 1);
-	rc = sl_op_enter(file, op, &handle);
+	int rc = sl_op_enter(file, op, &handle);
 	if (rc) {
 		sl_op_unref(op);
 		sl_gate_give(&file->ctx->operations, 1);
@@ -257,11 +249,9 @@ int sluice_sync(sluice_file *file)
 
 int sluice_truncate(sluice_file *file, uint64_t length)
 {
-	int rc;
-
 	if (!file)
 		return sl_fail(-EINVAL, "sluice_truncate: file is NULL");
-	rc = sl_context_check(file->ctx);
+	int rc = sl_context_check(file->ctx);
 	if (rc)
 		return rc;
 	if (!(file->flags & SLUICE_OPEN_WRITE))

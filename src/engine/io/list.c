@@ -88,7 +88,6 @@ int sluice_list_open(sluice_context *ctx, const char *uri, const struct sluice_o
                      unsigned flags, sluice_list **out)
 {
 	const unsigned known = SLUICE_LIST_RECURSIVE | SLUICE_LIST_UPLOADS;
-	struct sluice_list *list;
 	struct asked_name name;
 	int rc = sl_context_check(ctx);
 
@@ -101,7 +100,7 @@ int sluice_list_open(sluice_context *ctx, const char *uri, const struct sluice_o
 	rc = name_find(uri, LISTS, o, &name);
 	if (rc)
 		return rc;
-	list = calloc(1, sizeof(*list));
+	struct sluice_list *list = calloc(1, sizeof(*list));
 	if (!list)
 		rc = sl_fail(-ENOMEM, "no memory");
 	else if (flags & SLUICE_LIST_UPLOADS && !name.scheme->names->drop)
@@ -122,11 +121,10 @@ int sluice_list_open(sluice_context *ctx, const char *uri, const struct sluice_o
 int sluice_list_next(sluice_list *list, struct sluice_entry *out)
 {
 	struct sluice_entry entry = {0};
-	int rc;
 
 	if (!list || !out || out->size < sizeof(out->size))
 		return sl_fail(-EINVAL, "sluice_list_next: no list, or out->size is not set");
-	rc = sl_context_check(list->ctx);
+	int rc = sl_context_check(list->ctx);
 	if (!rc)
 		rc = list->listing->ops->list_next(list->listing, &entry);
 	if (rc > 0)
@@ -147,7 +145,6 @@ void sluice_list_free(sluice_list *list)
 int sluice_remove(sluice_context *ctx, const char *uri, const struct sluice_open_options *o,
                   const char *upload)
 {
-	const struct sl_names_ops *ops;
 	struct asked_name name;
 	int rc = sl_context_check(ctx);
 
@@ -158,7 +155,7 @@ int sluice_remove(sluice_context *ctx, const char *uri, const struct sluice_open
 	rc = name_find(uri, REMOVAL, o, &name);
 	if (rc)
 		return rc;
-	ops = name.scheme->names;
+	const struct sl_names_ops *ops = name.scheme->names;
 	rc = !upload     ? ops->remove(&ctx->core, &name.uri, &name.options)
 	     : ops->drop ? ops->drop(&ctx->core, &name.uri, &name.options, upload)
 	                 : name_refuse(uri, UPLOADS);

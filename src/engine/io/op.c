@@ -119,14 +119,13 @@ void *sl_op_user(const struct sluice_op *op)
 static uint32_t op_set_done(struct sluice_op *op, bool *signal)
 {
 	struct sluice_queue *queue = op->done.queue;
-	uint32_t before;
 
 	if (op->detached)
 		return atomic_fetch_or(&op->state, SL_OP_DONE);
 	sl_mutex_lock(&queue->mutex);
 	if (!op->done.reported)
 		*signal = sl_done_append_locked(queue, op);
-	before = atomic_fetch_or(&op->state, SL_OP_DONE);
+	uint32_t before = atomic_fetch_or(&op->state, SL_OP_DONE);
 	sl_mutex_unlock(&queue->mutex);
 	return before;
 }
@@ -134,11 +133,10 @@ static uint32_t op_set_done(struct sluice_op *op, bool *signal)
 void sl_op_publish(struct sluice_op *op)
 {
 	uint64_t one = 1;
-	uint32_t before;
 	bool signal = false;
 
 	sl_mutex_lock(&op->mutex);
-	before = op_set_done(op, &signal);
+	uint32_t before = op_set_done(op, &signal);
 	if (op->locked.fd >= 0)
 		(void)!write(op->locked.fd, &one, sizeof(one));
 	sl_mutex_unlock(&op->mutex);
@@ -163,11 +161,10 @@ void sl_op_end(struct sluice_op *op, struct sl_list *ready)
 {
 	struct sluice_context *ctx = op->ctx;
 	struct sluice_file *file = op->file;
-	bool stored;
 
 	sl_mutex_lock(&op->mutex);
 	op->locked.ended = true;
-	stored = op->locked.stored;
+	bool stored = op->locked.stored;
 	op->result = op->locked.error ? op->locked.error : (int64_t)op->locked.moved;
 	sl_mutex_unlock(&op->mutex);
 	if (op->result < 0)
@@ -191,10 +188,8 @@ void sl_op_end(struct sluice_op *op, struct sl_list *ready)
 
 bool sl_op_is_stopped(struct sluice_op *op)
 {
-	bool stopped;
-
 	sl_mutex_lock(&op->mutex);
-	stopped = op->locked.stopped;
+	bool stopped = op->locked.stopped;
 	sl_mutex_unlock(&op->mutex);
 	return stopped;
 }
@@ -202,7 +197,6 @@ bool sl_op_is_stopped(struct sluice_op *op)
 void sl_op_fail(struct sluice_op *op, int error, char *message)
 {
 	struct sluice_file *file = op->file;
-	bool wake;
 
 	sl_mutex_lock(&op->mutex);
 	op->locked.stopped = true;
@@ -216,7 +210,7 @@ void sl_op_fail(struct sluice_op *op, int error, char *message)
 	sl_list_each_of (piece, &op->locked.flying, struct sl_piece, engine_link)
 		atomic_store_explicit(&piece->cancelled, true, memory_order_relaxed);
 	/* While a piece is in flight the operation is not over, so the file can be held. */
-	wake = !sl_list_empty(&op->locked.flying) && file->backend->ops->cancel;
+	bool wake = !sl_list_empty(&op->locked.flying) && file->backend->ops->cancel;
 	if (wake)
 		atomic_fetch_add(&file->in_flight, 1);
 	sl_mutex_unlock(&op->mutex);

@@ -2,9 +2,9 @@
 /*
  * Opens that end later
  *
- * An open is an operation without a file, which it ends with. A backend that can goes on with it
- * when its server answers; otherwise a thread of a pool of its own calls open(): tasks of the pools
- * that move bytes may be what it waits for. The pool also closes what nobody gets.
+ * An open is an operation without a file at first, and ends with a file. Some backends go on with
+ * it when their server answers. For others a thread of a pool of its own calls open(), which may
+ * wait for tasks of the pools that move bytes. The pool also closes files that nobody gets.
  *
  * Threads: any thread starts an open; a reactor of the backend or a thread of the pool ends it.
  */
@@ -34,11 +34,9 @@ static int open_submit(struct sl_open *open, int stage);
 
 struct sluice_file *sl_open_take(struct sluice_op *op)
 {
-	struct sluice_file *file;
-
 	sl_mutex_lock(&op->mutex);
 	/* Of an open that failed, open_end() discards it. */
-	file = op->locked.ended && !op->locked.error ? op->open->file : NULL;
+	struct sluice_file *file = op->locked.ended && !op->locked.error ? op->open->file : NULL;
 	if (file)
 		op->open->file = NULL;
 	sl_mutex_unlock(&op->mutex);
@@ -69,7 +67,6 @@ void sl_open_let_go(struct sluice_op *op)
 static bool open_settle(struct sl_open *open, bool may_wait)
 {
 	struct sluice_op *op = open->op;
-	bool over;
 
 	sl_mutex_lock(&op->mutex);
 	if (open->base.error && !op->locked.error) {
@@ -77,7 +74,7 @@ static bool open_settle(struct sl_open *open, bool may_wait)
 		op->message = open->base.message;
 		open->base.message = NULL;
 	}
-	over = may_wait || !op->locked.error || (!open->base.backend && !open->file);
+	bool over = may_wait || !op->locked.error || (!open->base.backend && !open->file);
 	op->locked.ended = over;
 	op->result = op->locked.error;
 	sl_mutex_unlock(&op->mutex);
@@ -136,11 +133,10 @@ static void open_run_task(struct sl_task *task)
 /* Returns a pool, started at its first use. */
 static int opens_get_pool(struct sluice_context *ctx, bool looks, struct sl_pool **out)
 {
-	struct sl_pool **pool;
 	int rc = 0;
 
 	sl_mutex_lock(&ctx->opens.mutex);
-	pool = looks ? &ctx->opens.looks : &ctx->opens.pool;
+	struct sl_pool **pool = looks ? &ctx->opens.looks : &ctx->opens.pool;
 	if (!*pool)
 		rc = sl_pool_start(looks ? "sluice-look" : "sluice-open", 1, OPENS_MOST, pool);
 	*out = *pool;
@@ -211,7 +207,6 @@ int sluice_open_start(sluice_context *ctx, const char *uri, const struct sluice_
 	struct sluice_request request = SLUICE_REQUEST_INIT;
 	struct sluice_open_options options;
 	int rc = sl_context_check(ctx);
-	struct sl_open *open;
 
 	if (!rc && (!uri || !out))
 		rc = sl_fail(-EINVAL, "sluice_open_start: %s is NULL", uri ? "out" : "uri");
@@ -223,7 +218,7 @@ int sluice_open_start(sluice_context *ctx, const char *uri, const struct sluice_
 		rc = sl_file_copy_options(o, &options);
 	if (rc)
 		return rc;
-	open = open_new(ctx, uri, &options);
+	struct sl_open *open = open_new(ctx, uri, &options);
 	if (!open)
 		return sl_fail(-ENOMEM, "no memory");
 	open->op->user = user;
@@ -253,11 +248,10 @@ int sluice_open_start(sluice_context *ctx, const char *uri, const struct sluice_
 int sl_open_cancel(struct sluice_op *op)
 {
 	const struct sl_backend_ops *ops = op->open->base.ops;
-	bool over;
 
 	/* Until the mutex is free the operation does not end, and keeps the context. */
 	sl_mutex_lock(&op->mutex);
-	over = op->locked.ended;
+	bool over = op->locked.ended;
 	if (!over) {
 		op->locked.error = op->locked.error ? op->locked.error : -ECANCELED;
 		atomic_store(&op->open->base.cancelled, true);

@@ -7,14 +7,13 @@
  *
  * An operation may start when no earlier operation that holds it back overlaps it. Otherwise it is
  * a waiter of a single holder, and looks for another holder when that has left, until there is
- * none. This is right whatever the others do, because the invariant
+ * none. The invariant is
  *
- *   each operation that waits is a waiter of an earlier operation that has not left and holds it
- * back
+ *   each operation that waits is a waiter of an earlier one, which holds it back and has not left.
  *
- * is true when it has entered, and again after each leave: only the waiters of the operation that
- * leaves look, and each holder that they find has not left. No other operation has to hear of a
- * leave. An operation that is withdrawn stays, and holds back those behind it, until it leaves. The
+ * It is true when an operation has entered, and again after each leave: the waiters of the
+ * operation that leaves look for holders, which have not left, and no other operation has to hear
+ * of it. An operation that is withdrawn stays, and holds back those behind it, until it leaves. The
  * search ends, because the earlier operations only become fewer; so a range that was free once
  * stays free, and is not looked at again.
  *
@@ -153,7 +152,6 @@ static void order_wait_for_locked(struct sluice_op *op, struct sluice_op *holder
 int sl_order_enter(struct sluice_op *op)
 {
 	struct sl_object *object = op->order.object;
-	struct sluice_op *holder;
 	bool own = op->order.blocks_streams, behind;
 	int rc = 0;
 
@@ -164,7 +162,7 @@ int sl_order_enter(struct sluice_op *op)
 	op->order.follows = false;
 	op->order.passed = 0;
 	op->order.sequence = ++object->locked.sequence;
-	holder = order_find_holder_locked(object, op);
+	struct sluice_op *holder = order_find_holder_locked(object, op);
 	behind = order_is_behind_blocker_locked(object, op);
 	op->order.blocks_streams |= behind;
 	if (!order_insert_locked(object, op)) {
@@ -231,12 +229,11 @@ void sl_order_enqueued(struct sluice_op *op)
 bool sl_order_withdraw(struct sluice_op *op)
 {
 	struct sl_object *object = op->order.object;
-	bool waiting;
 
 	if (!op->order.count)
 		return false;
 	sl_mutex_lock(&object->mutex);
-	waiting = op->order.waits;
+	bool waiting = op->order.waits;
 	op->order.waits = false;
 	if (waiting)
 		sl_list_remove(&op->order.link);

@@ -11,10 +11,9 @@
 static struct sluice_op *prepare_take(struct sluice_file *file)
 {
 	struct sluice_op *op = NULL;
-	struct sl_list *link;
 
 	sl_mutex_lock(&file->mutex);
-	link = sl_list_take(&file->locked.batch);
+	struct sl_list *link = sl_list_take(&file->locked.batch);
 	if (link) {
 		op = SL_CONTAINER(link, struct sluice_op, order.link);
 		op->preparing = false;
@@ -26,11 +25,9 @@ static struct sluice_op *prepare_take(struct sluice_file *file)
 /* Makes a batch of the operations so far. Returns false if there is none: the task is over. */
 static bool prepare_take_batch(struct sluice_file *file)
 {
-	bool some;
-
 	sl_mutex_lock(&file->mutex);
 	sl_list_take_all(&file->locked.unprepared, &file->locked.batch);
-	some = file->locked.preparing = !sl_list_empty(&file->locked.batch);
+	bool some = file->locked.preparing = !sl_list_empty(&file->locked.batch);
 	sl_mutex_unlock(&file->mutex);
 	return some;
 }
@@ -77,7 +74,6 @@ static void prepare_run(struct sl_task *task)
 void sl_prepare(struct sluice_op *op, void (*prepared)(struct sluice_op *, int64_t size))
 {
 	struct sluice_file *file = op->file;
-	bool submit;
 
 	op->prepared = prepared;
 	sl_mutex_lock(&file->mutex);
@@ -90,7 +86,7 @@ void sl_prepare(struct sluice_op *op, void (*prepared)(struct sluice_op *, int64
 	}
 	op->preparing = true;
 	sl_list_append(&file->locked.unprepared, &op->order.link);
-	submit = !file->locked.preparing;
+	bool submit = !file->locked.preparing;
 	file->locked.preparing = true;
 	/* Under the mutex: once it is released the operation may be over, and the file closed. */
 	if (submit)
@@ -105,10 +101,9 @@ void sl_prepare(struct sluice_op *op, void (*prepared)(struct sluice_op *, int64
 bool sl_prepare_withdraw(struct sluice_op *op)
 {
 	struct sluice_file *file = op->file;
-	bool prepares;
 
 	sl_mutex_lock(&file->mutex);
-	prepares = op->preparing;
+	bool prepares = op->preparing;
 	op->preparing = false;
 	if (prepares)
 		sl_list_remove(&op->order.link);

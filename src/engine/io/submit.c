@@ -3,10 +3,10 @@
  * Submission
  *
  * Checks a request, makes an operation of it, chooses the route of its bytes to their memory, and
- * starts it: the bytes go straight, by the backend, or by a route of staged/; the memory, the
- * stream and the file decide. A small read of bytes in memory is over before its call returns. Runs
- * on the thread that submits; may call the driver; waits only while SLUICE_MAX_OPERATIONS are in
- * flight, and in stream order as staged/stream_order.c says.
+ * starts it. The memory, the stream and the file decide whether the backend moves the bytes, or a
+ * route of staged/. A small read of bytes in memory is over before its call returns. Runs on the
+ * thread that submits; may call the driver; waits only while SLUICE_MAX_OPERATIONS are in flight,
+ * and in stream order as staged/stream_order.c says.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -22,8 +22,6 @@ static int request_box(struct sluice_file *file, const struct sluice_request *r,
                        struct sl_box **out)
 {
 	const struct sl_backend *backend = file->backend;
-	struct sl_box *box;
-	int64_t bytes;
 
 	*out = NULL;
 	if (!SL_REQUEST_HAS(r, rank) || !r->rank)
@@ -35,13 +33,13 @@ static int request_box(struct sluice_file *file, const struct sluice_request *r,
 	if (r->rank > SL_BOX_RANK || !r->box_start || !r->box_count)
 		return sl_fail(-EINVAL, "request: a box has a start and a count, and %d dimensions",
 		               SL_BOX_RANK);
-	box = calloc(1, sizeof(*box));
+	struct sl_box *box = calloc(1, sizeof(*box));
 	if (!box)
 		return sl_fail(-ENOMEM, "no memory");
 	box->rank = r->rank;
 	memcpy(box->start, r->box_start, r->rank * sizeof(box->start[0]));
 	memcpy(box->count, r->box_count, r->rank * sizeof(box->count[0]));
-	bytes = backend->ops->box_bytes(file->backend, box);
+	int64_t bytes = backend->ops->box_bytes(file->backend, box);
 	if (bytes >= 0 && (uint64_t)bytes != r->extents[0].length)
 		bytes = sl_fail(-EINVAL, "request: the box has %" PRId64 " bytes, its extent %zu",
 		                bytes, r->extents[0].length);
@@ -55,7 +53,6 @@ static int request_box(struct sluice_file *file, const struct sluice_request *r,
 static int request_check(struct sluice_file *file, const struct sluice_request *r)
 {
 	uint64_t total = 0;
-	int rc;
 
 	if (r->size < sizeof(r->size) + sizeof(r->kind))
 		return sl_fail(-EINVAL, "request: size is not set");
@@ -65,7 +62,7 @@ static int request_check(struct sluice_file *file, const struct sluice_request *
 	if (!(file->flags & (r->kind == SLUICE_READ ? SLUICE_OPEN_READ : SLUICE_OPEN_WRITE)))
 		return sl_fail(-EBADF, "'%s' was not opened for %s", file->uri,
 		               r->kind == SLUICE_READ ? "reading" : "writing");
-	rc = SL_REQUEST_HAS(r, queue) ? sl_done_check(file->ctx, r->queue) : 0;
+	int rc = SL_REQUEST_HAS(r, queue) ? sl_done_check(file->ctx, r->queue) : 0;
 	if (rc)
 		return rc;
 	if (r->count && !r->extents)
@@ -94,9 +91,9 @@ static int extent_compare(const void *a, const void *b)
 	return (first->offset > second->offset) - (first->offset < second->offset);
 }
 
-/* Copies the extents into the operation, and makes a range of each that is not empty. Those of a
- * remote read come in the order of the object, so that a request is for many of them; not in stream
- * order, where the last of those that overlap in memory wins. */
+/* Copies the extents into the operation, and makes a range of each that is not empty. The
+ * ranges of a remote read are sorted by their place in the object, so that a request is for many of
+ * them; but in stream order they stay, as the last of two that overlap in memory wins. */
 static int op_copy_extents(struct sluice_op *op, const struct sluice_request *r)
 {
 	op->count = r->count;
@@ -165,11 +162,9 @@ static int route_find_memory(const struct sluice_request *r, const struct looked
 		return 0;
 
 	for (size_t i = 0; i < r->count; i++) {
-		struct sl_device *found;
-
 		if (!r->extents[i].length)
 			continue;
-		found = sl_device_of_memory(r->extents[i].data);
+		struct sl_device *found = sl_device_of_memory(r->extents[i].data);
 		if (!first && found != device)
 			return sl_fail(
 				-EINVAL,
@@ -190,7 +185,6 @@ static int route_by_backend(struct sluice_op *op, struct sl_device *memory,
 {
 	struct sl_backend *backend = op->file->backend;
 	const struct sl_device_moves *moves = backend->ops->moves;
-	int rc;
 
 	if (!memory || !moves || !moves->takes)
 		return 0;
@@ -198,8 +192,8 @@ static int route_by_backend(struct sluice_op *op, struct sl_device *memory,
 	    (!op->ctx->core.settings.cufile_streams || (uintptr_t)r->stream <= SL_COMMON_STREAMS ||
 	     !sl_transfers_fit(op)))
 		return 0;
-	rc = moves->takes(backend, memory, op->extents, op->count, op->kind == SL_WRITE,
-	                  sl_wants_stream(r));
+	int rc = moves->takes(backend, memory, op->extents, op->count, op->kind == SL_WRITE,
+	                      sl_wants_stream(r));
 	if (rc <= 0)
 		return rc;
 	sl_context_expect_exit(op->ctx, SL_EXIT_BACKEND);
@@ -230,7 +224,6 @@ static int route_of_device_file_on(struct sluice_op *op, const struct sluice_req
 {
 	struct sl_device *holder = op->file->limits.device;
 	struct sl_staging *staging;
-	int rc;
 
 	if (device != holder)
 		return sl_fail(
@@ -243,7 +236,7 @@ static int route_of_device_file_on(struct sluice_op *op, const struct sluice_req
 		               "'%s' is memory of a device: a stream is given %d copies at once, "
 		               "each of 1 GiB or less",
 		               op->file->uri, SL_TRANSFERS_MOST);
-	rc = memory ? 0 : route_check_registered(op, device);
+	int rc = memory ? 0 : route_check_registered(op, device);
 	if (!rc)
 		rc = sl_context_get_staging(op->ctx, holder, &staging);
 	op->device = holder;
@@ -292,14 +285,13 @@ static int route_on_stream(struct sluice_op *op, const struct sluice_request *r,
 	struct sl_device *device = sl_device_of_stream(r->stream, likely);
 	struct sl_staging *staging;
 	const struct sl_route *route;
-	int rc;
 
 	if (!device)
 		return sl_fail(-EINVAL, "request: no device has this stream");
 	if (memory && memory != device)
 		return sl_fail(-EINVAL, "request: the memory is of %s, and the stream of %s",
 		               memory->name, device->name);
-	rc = device->ops->stream_check(device, r->stream);
+	int rc = device->ops->stream_check(device, r->stream);
 	if (!rc && holder)
 		return route_of_device_file_on(op, r, memory, device);
 	if (!rc)
@@ -316,11 +308,10 @@ static int op_take_rows(struct sluice_op *op)
 {
 	struct sl_backend *backend = op->file->backend;
 	const struct sluice_extent *rows = op->extents;
-	struct sl_box *box;
 
 	if (op->box || op->count != 1 || !rows->length || !op->file->limits.tile)
 		return 0;
-	box = calloc(1, sizeof(*box));
+	struct sl_box *box = calloc(1, sizeof(*box));
 	if (!box)
 		return sl_fail(-ENOMEM, "no memory");
 	if (backend->ops->box_of(backend, rows->offset, rows->length, box))
@@ -353,12 +344,11 @@ static int op_find_route(struct sluice_op *op, const struct sluice_request *r,
 int sl_op_enter(struct sluice_file *file, struct sluice_op *op, sluice_op **out)
 {
 	struct sluice_context *ctx = file->ctx;
-	int rc;
 
 	if (out)
 		atomic_fetch_add(&op->references, 1);
 	atomic_fetch_add(&file->in_flight, 1);
-	rc = sl_order_enter(op);
+	int rc = sl_order_enter(op);
 	if (rc < 0) {
 		if (out)
 			sl_op_unref(op);
@@ -431,7 +421,6 @@ static bool submit_read_at_once(struct sluice_file *file, const struct sluice_re
 	struct sl_backend *backend = file->backend;
 	const struct sluice_extent *extent = r->extents;
 	int64_t moved;
-	uint64_t mark;
 
 	if (!out || r->kind != SLUICE_READ || r->count != 1 || sl_wants_fan(r) || !extent->length ||
 	    (SL_REQUEST_HAS(r, rank) && r->rank) ||
@@ -442,7 +431,7 @@ static bool submit_read_at_once(struct sluice_file *file, const struct sluice_re
 	looked->device = looked->found ? sl_device_of_memory(extent->data) : NULL;
 	if (looked->device)
 		return false;
-	mark = sl_order_mark(file->object);
+	uint64_t mark = sl_order_mark(file->object);
 	if (!mark)
 		return false;
 	moved = backend->ops->read_now(backend, extent->data, extent->length, extent->offset);

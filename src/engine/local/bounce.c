@@ -60,16 +60,14 @@ void sl_bounce_free(struct sl_bounce *bounce) SL_UNCHECKED
 static bool bounce_map_locked(struct sl_bounce *bounce) SL_REQUIRES(&bounce->mutex)
 {
 	size_t bytes = bounce->count * bounce->buffer_bytes;
-	char *memory;
 
 	if (bounce->locked.memory || bounce->locked.failed)
 		return !bounce->locked.failed;
-	memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	bounce->locked.failed = memory == MAP_FAILED;
-	if (bounce->locked.failed)
+	/* Of a huge page the disk gets a single segment instead of a segment for each small one. */
+	char *memory = sl_private_map(bytes);
+	bounce->locked.failed = !memory;
+	if (!memory)
 		return false;
-	/* The disk gets a single segment instead of a segment for each page. */
-	madvise(memory, bytes, MADV_HUGEPAGE);
 	bounce->locked.memory = memory;
 	while (bounce->locked.free < bounce->count) {
 		bounce->locked.buffers[bounce->locked.free++] = memory;

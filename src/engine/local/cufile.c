@@ -14,7 +14,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -31,12 +30,10 @@
 
 int sl_cufile_new(struct sl_core *core, struct sl_cufile **out)
 {
-	struct sl_cufile *cufile;
-
 	if (core->settings.choice == SL_CHOICE_CUFILE && !sl_cufile_load())
 		return sl_fail(-ENOSYS, "SLUICE_BACKEND is cufile, but cuFile cannot be used: %s",
 		               sl_cufile_missing());
-	cufile = calloc(1, sizeof(*cufile));
+	struct sl_cufile *cufile = calloc(1, sizeof(*cufile));
 	if (!cufile)
 		return sl_fail(-ENOMEM, "no memory");
 	cufile->core = core;
@@ -72,7 +69,6 @@ void sl_cufile_prepare(struct sl_cufile *cufile, const struct sl_device *device)
 void sl_cufile_feature(const struct sl_core *core, struct sluice_feature *out)
 {
 	struct sl_cufile *cufile = core->cufile;
-	const struct sl_cufile_api *api;
 
 	out->name = "cufile";
 	out->remedy = NULL;
@@ -81,7 +77,7 @@ void sl_cufile_feature(const struct sl_core *core, struct sluice_feature *out)
 		out->detail = "no: there is no driver of CUDA in this process";
 		return;
 	}
-	api = cufile->module ? sl_cufile_open() : sl_cufile_load();
+	const struct sl_cufile_api *api = cufile->module ? sl_cufile_open() : sl_cufile_load();
 	out->detail = sl_cufile_status();
 	if (api && cufile_has_gpudirect(cufile)) {
 		out->usable = 1;
@@ -131,11 +127,10 @@ static int cufile_register_descriptor(struct sl_local *local, struct sl_device *
 	CUfileDescr_t what = {.type = CU_FILE_HANDLE_TYPE_OPAQUE_FD, .handle.fd = descriptor};
 	int error = device->ops->enter(device, NULL);
 	CUfileHandle_t handle;
-	CUfileError_t rc;
 
 	if (error)
 		return sl_fail(error, "%s cannot be used: %s", device->name, sl_error_text(error));
-	rc = sl_cufile_open()->cuFileHandleRegister(&handle, &what);
+	CUfileError_t rc = sl_cufile_open()->cuFileHandleRegister(&handle, &what);
 	device->ops->leave();
 	if (rc.err)
 		return cufile_refused(local, rc);
@@ -234,7 +229,6 @@ static int cufile_takes(struct sl_backend *backend, struct sl_device *device,
 {
 	struct sl_local *local = sl_local_of(backend);
 	bool named = local->choice == SL_CHOICE_CUFILE;
-	int rc;
 
 	if (!device->kind->cufile || local->pseudo || local->sink ||
 	    atomic_load_explicit(&local->cufile.left, memory_order_relaxed) ||
@@ -252,7 +246,7 @@ static int cufile_takes(struct sl_backend *backend, struct sl_device *device,
 		               "without which cuFile runs in its compatibility mode (sluice doctor "
 		               "says why); the backends 'auto' and 'posix' take it",
 		               local->path);
-	rc = cufile_ensure_handle(local, device, named);
+	int rc = cufile_ensure_handle(local, device, named);
 	if (!rc)
 		rc = cufile_start_threads(local->core->cufile);
 	if (rc)
@@ -283,12 +277,11 @@ static ssize_t cufile_call(struct sl_piece *piece)
 	size_t length = piece->length - piece->moved;
 	off_t offset = (off_t)(piece->offset + piece->moved), base_offset;
 	char *base = sl_cufile_base(local->core->cufile, piece->data, piece->length, &base_offset);
-	ssize_t rc;
 
 	base_offset += (off_t)piece->moved;
 	errno = 0;
-	rc = piece->write ? api->cuFileWrite(handle, base, length, offset, base_offset)
-	                  : api->cuFileRead(handle, base, length, offset, base_offset);
+	ssize_t rc = piece->write ? api->cuFileWrite(handle, base, length, offset, base_offset)
+	                          : api->cuFileRead(handle, base, length, offset, base_offset);
 	if (rc != -1)
 		return rc;
 	return errno ? -errno : -EIO;

@@ -77,11 +77,10 @@ static CUfileError_t cufile_open_keeping_input(void)
 static void cufile_open_driver(void)
 {
 	CUfileDrvProps_t properties = {0};
-	CUfileError_t rc;
 
 	if (!sl_cufile_load())
 		return;
-	rc = cufile_open_keeping_input();
+	CUfileError_t rc = cufile_open_keeping_input();
 	if (rc.err && rc.err != CU_FILE_DRIVER_ALREADY_OPEN) {
 		snprintf(cufile.status, sizeof(cufile.status), NO "cuFileDriverOpen() says %d (%s)",
 		         rc.err, sl_cufile_error(rc.err));

@@ -29,11 +29,10 @@ static struct sl_cufile_buffer *cufile_find_buffer_locked(struct sl_cufile *cufi
 
 char *sl_cufile_base(struct sl_cufile *cufile, char *memory, size_t length, off_t *offset)
 {
-	struct sl_cufile_buffer *buffer;
 	char *base = memory;
 
 	sl_mutex_lock(&cufile->mutex);
-	buffer = cufile_find_buffer_locked(cufile, memory, length);
+	struct sl_cufile_buffer *buffer = cufile_find_buffer_locked(cufile, memory, length);
 	if (buffer)
 		base = buffer->memory;
 	sl_mutex_unlock(&cufile->mutex);
@@ -44,11 +43,10 @@ char *sl_cufile_base(struct sl_cufile *cufile, char *memory, size_t length, off_
 static bool cufile_make_room_locked(struct sl_cufile *cufile) SL_REQUIRES(&cufile->mutex)
 {
 	size_t room = cufile->locked.room ? 2 * cufile->locked.room : 8;
-	struct sl_cufile_buffer *buffers;
 
 	if (cufile->locked.count < cufile->locked.room)
 		return true;
-	buffers = realloc(cufile->locked.buffers, room * sizeof(*buffers));
+	struct sl_cufile_buffer *buffers = realloc(cufile->locked.buffers, room * sizeof(*buffers));
 	if (!buffers)
 		return false;
 	cufile->locked.buffers = buffers;
@@ -59,23 +57,19 @@ static bool cufile_make_room_locked(struct sl_cufile *cufile) SL_REQUIRES(&cufil
 int sl_cufile_register(struct sl_cufile *cufile, struct sl_device *device, void *memory,
                        size_t length)
 {
-	const struct sl_cufile_api *api;
-	CUfileError_t rc;
-	int error;
-
 	if (!device->kind->cufile)
 		return sl_fail(-ENOTSUP, "cuFile is for GPUs of NVIDIA, and %s is none",
 		               device->name);
 	if (device->ops->managed && device->ops->managed(device, memory))
 		return sl_fail(-ENOTSUP, "cuFile is not for managed memory");
-	api = sl_cufile_open();
+	const struct sl_cufile_api *api = sl_cufile_open();
 	if (!api)
 		return sl_fail(-ENOTSUP, "cuFile cannot be used: %s", sl_cufile_missing());
-	error = device->ops->enter(device, NULL);
+	int error = device->ops->enter(device, NULL);
 	if (error)
 		return sl_fail(error, "%s cannot be used: %s", device->name, sl_error_text(error));
 	/* Without the mutex, which the threads that call cuFile take. */
-	rc = api->cuFileBufRegister(memory, length, 0);
+	CUfileError_t rc = api->cuFileBufRegister(memory, length, 0);
 	device->ops->leave();
 	if (rc.err)
 		return sl_fail(
@@ -98,13 +92,12 @@ int sl_cufile_register(struct sl_cufile *cufile, struct sl_device *device, void 
 
 static int cufile_deregister(const struct sl_cufile_buffer *buffer)
 {
-	CUfileError_t rc;
 	int error = buffer->device->ops->enter(buffer->device, NULL);
 
 	if (error)
 		return sl_fail(error, "%s cannot be used: %s", buffer->device->name,
 		               sl_error_text(error));
-	rc = sl_cufile_open()->cuFileBufDeregister(buffer->memory);
+	CUfileError_t rc = sl_cufile_open()->cuFileBufDeregister(buffer->memory);
 	buffer->device->ops->leave();
 	return rc.err ? sl_fail(-EIO,
 	                        "cuFile does not let go of memory of %s: CUfileOpError %d (%s)",

@@ -59,7 +59,6 @@ static int64_t resident_by_cachestat(struct sl_local *local, uint64_t offset, si
 static int map_until_locked(struct sl_local *local, uint64_t end) SL_REQUIRES(&local->map.mutex)
 {
 	struct stat stat;
-	void *base;
 
 	if (local->map.base && end <= local->map.length)
 		return 0;
@@ -67,7 +66,7 @@ static int map_until_locked(struct sl_local *local, uint64_t end) SL_REQUIRES(&l
 		return -errno;
 	if ((uint64_t)stat.st_size < end)
 		return -ERANGE;
-	base = mmap(NULL, stat.st_size, PROT_READ, MAP_SHARED, local->descriptor, 0);
+	void *base = mmap(NULL, stat.st_size, PROT_READ, MAP_SHARED, local->descriptor, 0);
 	if (base == MAP_FAILED)
 		return -errno;
 	if (local->map.base)
@@ -83,10 +82,9 @@ static int64_t resident_by_mincore(struct sl_local *local, uint64_t offset, size
 	uint64_t start = offset - offset % page, end = offset + length;
 	unsigned char vector[PAGES_ASKED];
 	int64_t cached = 0;
-	int rc;
 
 	sl_mutex_lock(&local->map.mutex);
-	rc = map_until_locked(local, end);
+	int rc = map_until_locked(local, end);
 	while (!rc && start < end) {
 		size_t pages = SL_MIN((end - start + page - 1) / page, PAGES_ASKED);
 
@@ -152,7 +150,6 @@ int64_t sl_local_read_now(struct sl_backend *backend, void *data, size_t length,
 {
 	struct sl_local *local = sl_local_of(backend);
 	struct iovec vector = {data, length};
-	ssize_t rc;
 
 	if (!atomic_load_explicit(&local->use_nowait, memory_order_relaxed))
 		return -EAGAIN;
@@ -163,8 +160,8 @@ int64_t sl_local_read_now(struct sl_backend *backend, void *data, size_t length,
 	    !sl_resident(local, offset, length))
 		return -EAGAIN;
 	/* Not preadv2(), which is a cancellation point of pthread_cancel(), and takes longer. */
-	rc = syscall(SYS_preadv2, local->descriptor, &vector, 1L, (long)offset,
-	             (long)(offset >> 32), local->memory ? 0L : (long)RWF_NOWAIT);
+	ssize_t rc = syscall(SYS_preadv2, local->descriptor, &vector, 1L, (long)offset,
+	                     (long)(offset >> 32), local->memory ? 0L : (long)RWF_NOWAIT);
 	if (rc < 0 && (errno == EOPNOTSUPP || errno == ENOSYS || errno == EPERM))
 		atomic_store(&local->use_nowait, false);
 	/* A short read, at the end of the file or of resident pages: an operation looks. */
@@ -306,12 +303,11 @@ static ssize_t piece_call(struct sl_piece *piece, struct iovec *vectors, int cou
 {
 	int descriptor = sl_piece_descriptor(piece), flags = sl_piece_flags(piece);
 	off_t offset = (off_t)at;
-	ssize_t rc;
 
 	if (descriptor < 0)
 		return -EOPNOTSUPP;
-	rc = piece->write ? pwritev2(descriptor, vectors, count, offset, flags)
-	                  : preadv2(descriptor, vectors, count, offset, flags);
+	ssize_t rc = piece->write ? pwritev2(descriptor, vectors, count, offset, flags)
+	                          : preadv2(descriptor, vectors, count, offset, flags);
 	if (call_refused(rc) && flags)
 		return -EOPNOTSUPP;
 	if (call_refused(rc))
@@ -355,7 +351,6 @@ static ssize_t piece_read_some(struct sl_piece *piece, uint64_t at, bool *all)
 	struct iovec vectors[CALL_VECTORS];
 	uint64_t begin = SL_MAX(at, e->offset), to = begin;
 	int count = 0;
-	ssize_t rc;
 
 	for (; e < end && count + 2 <= CALL_VECTORS && (to == begin || e->offset - to <= CALL_GAP);
 	     e++) {
@@ -366,7 +361,7 @@ static ssize_t piece_read_some(struct sl_piece *piece, uint64_t at, bool *all)
 		                                  e->offset + e->length - to};
 		to = e->offset + e->length;
 	}
-	rc = piece_call(piece, vectors, count, begin);
+	ssize_t rc = piece_call(piece, vectors, count, begin);
 	*all = rc == (ssize_t)(to - begin);
 	return rc > 0 ? rc + (ssize_t)(begin - at) : rc;
 }

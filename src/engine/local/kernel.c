@@ -28,11 +28,10 @@ static bool kernel_has_read_flag(int flag)
 	char byte;
 	struct iovec vector = {&byte, 1};
 	struct statfs fs;
-	bool takes;
 
 	if (fd < 0)
 		return true; /* the first read of each file finds out */
-	takes = preadv2(fd, &vector, 1, 0, flag) >= 0 || errno == EAGAIN;
+	bool takes = preadv2(fd, &vector, 1, 0, flag) >= 0 || errno == EAGAIN;
 	/* And so if the program is in memory, where no file takes a flag. */
 	takes = takes || (errno == EOPNOTSUPP && !fstatfs(fd, &fs) && fs.f_type == TMPFS_MAGIC);
 	close(fd);
@@ -110,9 +109,6 @@ static void describe_uring(const struct sl_core *core, struct sluice_feature *ou
 
 void sl_local_feature(const struct sl_core *core, size_t index, struct sluice_feature *out)
 {
-	const struct kernel_feature *feature;
-	bool masked;
-
 	out->remedy = NULL;
 	if (index == 0) {
 		describe_uring(core, out);
@@ -122,8 +118,8 @@ void sl_local_feature(const struct sl_core *core, size_t index, struct sluice_fe
 		sl_cufile_feature(core, out);
 		return;
 	}
-	feature = &kernel_features[index - 1];
-	masked = core->settings.disable & feature->disable;
+	const struct kernel_feature *feature = &kernel_features[index - 1];
+	bool masked = core->settings.disable & feature->disable;
 	out->name = feature->name;
 	out->usable = *(const bool *)((const char *)&core->kernel + feature->flag);
 	out->detail = out->usable ? "there"

@@ -94,7 +94,6 @@ static int local_open_by_name(struct sl_local *local, const struct sluice_open_o
 {
 	/* NONBLOCK so that opening a FIFO does not wait for its other end. */
 	int flags = O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
-	int fd;
 
 	if (!(local->flags & SLUICE_OPEN_WRITE))
 		flags |= O_RDONLY;
@@ -104,7 +103,7 @@ static int local_open_by_name(struct sl_local *local, const struct sluice_open_o
 		flags |= O_CREAT;
 	if (local->flags & SLUICE_OPEN_EXCLUSIVE)
 		flags |= O_EXCL;
-	fd = local_open_or_make(local, flags, options->mode ? options->mode & 07777 : 0666);
+	int fd = local_open_or_make(local, flags, options->mode ? options->mode & 07777 : 0666);
 	if (fd >= 0)
 		return fd;
 	/* The error of open(2) for a FIFO without a reader, and for a socket. */
@@ -281,14 +280,13 @@ static int local_fallocate(struct sl_local *local, int mode, uint64_t offset, ui
 static int local_prepare(struct sl_local *local, const struct sluice_open_options *options)
 {
 	struct stat stat;
-	int rc;
 
 	if (local_look(local, &stat))
 		return sl_fail(-errno, "cannot look at '%s': %s", local->path,
 		               sl_error_text(-errno));
 	local->device = S_ISBLK(stat.st_mode) ? stat.st_rdev : stat.st_dev;
 	local->inode = S_ISBLK(stat.st_mode) ? 0 : stat.st_ino;
-	rc = local_check_kind(local, &stat);
+	int rc = local_check_kind(local, &stat);
 	if (rc)
 		return rc;
 	if (local->flags & SLUICE_OPEN_TRUNCATE && S_ISREG(stat.st_mode) &&

@@ -67,7 +67,6 @@ static int folder_open(struct sl_core *core, const struct sl_uri *uri,
 {
 	char *const paths[] = {uri->path, NULL};
 	struct folder_listing *listing = calloc(1, sizeof(*listing));
-	FTSENT *at;
 	int rc = 0;
 
 	(void)core, (void)options;
@@ -77,7 +76,7 @@ static int folder_open(struct sl_core *core, const struct sl_uri *uri,
 	listing->recursive = flags & SLUICE_LIST_RECURSIVE;
 	listing->walk =
 		fts_open(paths, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, listing_compare);
-	at = listing->walk ? fts_read(listing->walk) : NULL;
+	FTSENT *at = listing->walk ? fts_read(listing->walk) : NULL;
 	if (!at)
 		rc = listing_fail(uri->path, errno);
 	else if (at->fts_info != FTS_D)

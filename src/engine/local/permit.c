@@ -67,12 +67,11 @@ void sl_permit_take(struct sl_piece *piece, enum sl_permit_kind kind)
 void sl_permit_give(struct sl_piece *piece)
 {
 	struct sl_permits *permits = sl_local_way_of(piece)->permits;
-	struct sl_list *next;
 
 	sl_local_way_of(piece)->permits = NULL;
 	sl_pool_task_waits_no_more();
 	sl_mutex_lock(&permits->mutex);
-	next = sl_list_take(&permits->waiting);
+	struct sl_list *next = sl_list_take(&permits->waiting);
 	if (!next)
 		permits->count--;
 	sl_mutex_unlock(&permits->mutex);

@@ -75,7 +75,6 @@ int sl_replace_open(struct sl_local *local, const struct sluice_open_options *op
 {
 	struct stat existing = {0};
 	int rc = replace_resolve(local);
-	int fd;
 
 	if (!rc)
 		rc = sl_path_replaceable(local->path, !(local->flags & SLUICE_OPEN_EXCLUSIVE),
@@ -85,8 +84,8 @@ int sl_replace_open(struct sl_local *local, const struct sluice_open_options *op
 	if (options->part)
 		return replace_open_part(local, options->part,
 		                         options->mode ? options->mode : 0666);
-	fd = sl_temporary_open(local->path, options->mode ? options->mode & 07777 : 0666,
-	                       &local->temporary);
+	int fd = sl_temporary_open(local->path, options->mode ? options->mode & 07777 : 0666,
+	                           &local->temporary);
 	if (fd == -EEXIST)
 		return sl_fail(fd, "no free name beside '%s'", local->path);
 	if (fd < 0)

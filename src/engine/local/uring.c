@@ -77,11 +77,9 @@ static void uring_wake(struct sl_sleeper *sleeper)
 /* Adds the read of the eventfd that ends a sleep. uring_room() has left room for it. */
 static void uring_arm_wake(struct uring_reactor *reactor)
 {
-	struct io_uring_sqe *request;
-
 	if (reactor->wake_armed)
 		return;
-	request = io_uring_get_sqe(&reactor->ring);
+	struct io_uring_sqe *request = io_uring_get_sqe(&reactor->ring);
 	io_uring_prep_read(request, reactor->wake, &reactor->wake_value,
 	                   sizeof(reactor->wake_value), 0);
 	io_uring_sqe_set_data(request, NULL);
@@ -318,8 +316,8 @@ static unsigned uring_count_taken(struct uring_reactor *reactor)
  * Gives all pieces to the workers after io_uring_enter() has been refused for good, for example by
  * a seccomp filter that is newer than the context, or has had no memory for STUCK_NS.
  *
- * The kernel may still be moving the pieces that it has taken, to or from memory of the caller, and
- * no completion tells when it has finished: completions are run by the refused call, and closing
+ * The kernel may still be moving the pieces that it has taken, to or from memory of the caller. No
+ * completion says when it has finished, because the refused call runs the completions; and closing
  * the ring does not wait for requests that cannot be cancelled. But the kernel frees a ring, and
  * closes the files registered with it, only after its last request has ended. Once the pipe has
  * ended, therefore, the kernel does not touch that memory, and the workers can move the pieces
@@ -435,7 +433,6 @@ static void uring_reactor_close(struct uring_reactor *reactor)
 static int uring_reactor_start(struct sl_uring *uring, struct uring_reactor *reactor)
 {
 	char name[16];
-	int rc;
 
 	reactor->uring = uring;
 	reactor->gone = -1;
@@ -446,7 +443,7 @@ static int uring_reactor_start(struct sl_uring *uring, struct uring_reactor *rea
 	if (reactor->wake < 0)
 		return sl_fail(-errno, "cannot make an eventfd: %s", sl_error_text(-errno));
 	snprintf(name, sizeof(name), "sluice-ring-%u", uring->count % 1000);
-	rc = sl_thread_start(&reactor->thread, name, uring_run, reactor);
+	int rc = sl_thread_start(&reactor->thread, name, uring_run, reactor);
 	if (!rc) {
 		sl_flag_await(&reactor->started);
 		rc = reactor->start_error;

@@ -78,7 +78,6 @@ static int endpoint_parse(const char *endpoint, const char **scheme, char **host
 	bool plain = !strncasecmp(endpoint, "http://", 7);
 	const char *rest = endpoint + (plain ? 7 : 8), *usual = plain ? ":80" : ":443";
 	size_t length, port = strlen(usual);
-	char *name;
 
 	if (!plain && strncasecmp(endpoint, "https://", 8))
 		return sl_fail(-EINVAL, "the endpoint '%s' is no http or https URL", endpoint);
@@ -92,7 +91,7 @@ static int endpoint_parse(const char *endpoint, const char **scheme, char **host
 		length -= port;
 	if (!length)
 		return sl_fail(-EINVAL, "the endpoint '%s' has no host", endpoint);
-	name = strndup(rest, length);
+	char *name = strndup(rest, length);
 	if (!name)
 		return sl_fail(-ENOMEM, "no memory");
 	for (char *c = name; *c; c++)

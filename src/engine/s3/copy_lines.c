@@ -65,12 +65,11 @@ static int copy_name_source(const struct sl_service_copy *copy, struct curl_slis
 {
 	const char *query = strchr(copy->url, '?');
 	struct sl_s3_name name;
-	char *key;
 	int rc = sl_s3_name_parse(copy->uri, &name);
 
 	if (rc)
 		return rc;
-	key = sl_uri_escape(name.key, true);
+	char *key = sl_uri_escape(name.key, true);
 	rc = key ? sl_line_add(lines, "x-amz-copy-source: %s/%s%s", name.bucket, key,
 	                       query ? query : "")
 	         : sl_fail(-ENOMEM, "no memory");
@@ -131,7 +130,6 @@ static int copy_options(const struct sluice_open_options *given, struct sluice_o
 	struct sluice_s3_options *s3;
 	const char **lines;
 	bool own = false;
-	char *text;
 
 	for (; given->headers && given->headers[count]; count++) {
 		bytes += strlen(given->headers[count]) + 1;
@@ -149,7 +147,7 @@ static int copy_options(const struct sluice_open_options *given, struct sluice_o
 	source->headers = lines;
 	target->s3 = s3;
 	target->headers = given->headers;
-	text = (char *)(lines + count + 1);
+	char *text = (char *)(lines + count + 1);
 	for (size_t i = 0; i < count; i++) {
 		const char *line = given->headers[i];
 		bool key = line_begins(line, SOURCE CUSTOMER);

@@ -346,7 +346,6 @@ static int source_role(const struct asked *asked, struct sl_s3_source *out)
 	const struct sl_s3_profile *profile = asked->profile;
 	const char *role = profile->of[SL_S3_ROLE], *from = profile->of[SL_S3_SOURCE_PROFILE];
 	const char *service = profile->of[SL_S3_CREDENTIAL_SOURCE];
-	int rc;
 
 	if (!role || profile->of[SL_S3_WEB_IDENTITY])
 		return 0;
@@ -367,8 +366,8 @@ static int source_role(const struct asked *asked, struct sl_s3_source *out)
 	out->base = calloc(1, sizeof(*out->base));
 	if (!out->base)
 		return sl_fail(-ENOMEM, "no memory");
-	rc = from ? base_of_profile(asked, from, out->base)
-	          : base_of_service(asked, service, out->base);
+	int rc = from ? base_of_profile(asked, from, out->base)
+	              : base_of_service(asked, service, out->base);
 	if (rc < 0)
 		return rc;
 	return source_ask(out, "the role of the profile", 3, sl_s3_role_ask, role_service(asked),

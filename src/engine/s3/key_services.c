@@ -109,7 +109,6 @@ static int call_make(const struct sl_settings *settings, const struct service_ca
 	CURL *easy = text ? curl_easy_init() : NULL;
 	CURLcode code = CURLE_OUT_OF_MEMORY;
 	long status = 0;
-	int rc;
 
 	if (easy) {
 		call_prepare(easy, settings, call);
@@ -120,7 +119,7 @@ static int call_make(const struct sl_settings *settings, const struct service_ca
 		curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
 	}
 	curl_easy_cleanup(easy);
-	rc = answer_judge(call, code, status, text);
+	int rc = answer_judge(call, code, status, text);
 	if (rc)
 		sl_s3_text_clear(text);
 	else
@@ -232,11 +231,10 @@ int sl_s3_machine_ask(const struct sl_s3_source *source, const struct sl_setting
 {
 	const char *service = source->texts[0];
 	char line[MOST_TOKEN], url[1024], *token = NULL, *role = NULL, *name = NULL;
-	int rc;
 
 	snprintf(url, sizeof(url), "%.256s/latest/api/token", service);
-	rc = machine_line(settings, "token", "PUT", url,
-	                  "X-aws-ec2-metadata-token-ttl-seconds: 21600", &token);
+	int rc = machine_line(settings, "token", "PUT", url,
+	                      "X-aws-ec2-metadata-token-ttl-seconds: 21600", &token);
 	if (rc)
 		return rc;
 	snprintf(line, sizeof(line), "X-aws-ec2-metadata-token: %s", token);

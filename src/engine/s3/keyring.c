@@ -197,10 +197,8 @@ static struct sl_s3_issuer *issuer_new(const struct sl_settings *settings, struc
 
 static bool issuer_is_ready(struct sl_s3_issuer *issuer)
 {
-	bool ready;
-
 	sl_mutex_lock(&issuer->mutex);
-	ready = !issuer_is_due_locked(issuer, time(NULL));
+	bool ready = !issuer_is_due_locked(issuer, time(NULL));
 	sl_mutex_unlock(&issuer->mutex);
 	return ready;
 }
@@ -239,12 +237,10 @@ int sl_s3_issuer_acquire(struct sl_s3_keyring *keyring, struct sl_pool *waiting,
 int sl_s3_issuer_copy(struct sl_s3_issuer *issuer, int64_t now, struct sl_s3_keys *out,
                       unsigned *version)
 {
-	int rc;
-
 	sl_mutex_lock(&issuer->mutex);
 	if (issuer_is_due_locked(issuer, now))
 		issuer_queue_locked(issuer, now, false);
-	rc = sl_s3_keys_copy(&issuer->locked.keys, out);
+	int rc = sl_s3_keys_copy(&issuer->locked.keys, out);
 	*version = issuer->locked.version;
 	sl_mutex_unlock(&issuer->mutex);
 	return rc;
@@ -253,11 +249,9 @@ int sl_s3_issuer_copy(struct sl_s3_issuer *issuer, int64_t now, struct sl_s3_key
 /* Keys are refused for the first time: the source is asked at once. */
 bool sl_s3_issuer_renew(struct sl_s3_issuer *issuer, unsigned version)
 {
-	bool coming;
-
 	sl_mutex_lock(&issuer->mutex);
-	coming = version != issuer->locked.version ||
-	         issuer_queue_locked(issuer, time(NULL), issuer->locked.refused != version);
+	bool coming = version != issuer->locked.version ||
+	              issuer_queue_locked(issuer, time(NULL), issuer->locked.refused != version);
 	issuer->locked.refused = SL_MAX(issuer->locked.refused, version);
 	sl_mutex_unlock(&issuer->mutex);
 	return coming;

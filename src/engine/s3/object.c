@@ -51,8 +51,6 @@ static int object_find_address(struct sl_s3 *s3, const struct sl_s3_name *name,
 	const char *bundle = sl_s3_variable("AWS_CA_BUNDLE");
 	const char *addressing =
 		options->addressing ? options->addressing : profile->of[SL_S3_ADDRESSING];
-	char *where;
-	int rc;
 
 	if (addressing && !strcmp(addressing, "auto"))
 		addressing = NULL;
@@ -60,14 +58,14 @@ static int object_find_address(struct sl_s3 *s3, const struct sl_s3_name *name,
 		return sl_fail(-EINVAL, "the region '%s' is too long", region);
 	strcpy(s3->region, region);
 	bundle = bundle ? bundle : profile->of[SL_S3_CA_BUNDLE];
-	where = sl_format("%s %s", endpoint ? endpoint : "", name->bucket);
+	char *where = sl_format("%s %s", endpoint ? endpoint : "", name->bucket);
 	s3->note = where ? sl_s3_note_keep(s3->keyring, where) : NULL;
 	free(where);
 	s3->ca_bundle = bundle ? strdup(bundle) : NULL;
 	if (!s3->note || (bundle && !s3->ca_bundle))
 		return sl_fail(-ENOMEM, "no memory");
 	sl_s3_region_find(s3->keyring, s3->note, s3->region);
-	rc = sl_s3_address_find(name, endpoint, addressing, s3->region, query, &s3->address);
+	int rc = sl_s3_address_find(name, endpoint, addressing, s3->region, query, &s3->address);
 	s3->base = (struct sl_signer){.service = &sl_s3_service,
 	                              .url = s3->address.url,
 	                              .ca_bundle = s3->ca_bundle,
@@ -273,7 +271,6 @@ static int object_sign(struct sl_signer *signer, const struct sl_service_request
 	                                             : asked->seconds ? "UNSIGNED-PAYLOAD"
 	                                                              : SL_S3_EMPTY};
 	int64_t now = time(NULL), skew;
-	struct sl_sign_key key;
 	char *pays = NULL;
 	int rc = 0;
 
@@ -290,7 +287,7 @@ static int object_sign(struct sl_signer *signer, const struct sl_service_request
 	out->expires = keys->expires;
 	sl_mutex_lock(&s3->mutex);
 	skew = s3->locked.skew;
-	key = s3->locked.key;
+	struct sl_sign_key key = s3->locked.key;
 	if (out->version != s3->locked.version)
 		key.day[0] = '\0';
 	sl_mutex_unlock(&s3->mutex);

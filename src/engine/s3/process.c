@@ -62,7 +62,6 @@ int64_t sl_s3_time(const char *text)
 	struct tm utc = {0};
 	const char *rest = strptime(text, "%Y-%m-%dT%H:%M:%S", &utc);
 	int hours = 0, minutes = 0;
-	int64_t offset;
 
 	if (!rest)
 		return -1;
@@ -70,7 +69,7 @@ int64_t sl_s3_time(const char *text)
 		rest += 1 + strspn(rest + 1, "0123456789");
 	if (strcmp(rest, "Z") && sscanf(rest, "%*1[+-]%2d:%2d", &hours, &minutes) != 2)
 		return -1;
-	offset = hours * 3600 + minutes * 60;
+	int64_t offset = hours * 3600 + minutes * 60;
 	return timegm(&utc) - (*rest == '-' ? -offset : offset);
 }
 

@@ -189,14 +189,13 @@ static int profile_read_file(struct sl_s3_profile *profile, const char *path, co
                              const char *kind, const char *name, bool *found)
 {
 	FILE *file = fopen(path, "re");
-	int rc;
 
 	/* A file in another user's home is as good as missing. */
 	if (!file && (errno == ENOENT || !sl_s3_variable(variable)))
 		return 0;
 	if (!file)
 		return sl_fail(-errno, "%s: '%s': %s", variable, path, strerror(errno));
-	rc = profile_read(profile, file, kind, name, found);
+	int rc = profile_read(profile, file, kind, name, found);
 	if (!rc && ferror(file))
 		rc = sl_fail(-EIO, "'%s' cannot be read", path);
 	fclose(file);
@@ -209,13 +208,11 @@ int sl_s3_profile_load(const char *name, struct sl_s3_profile *out)
 			  config[] = "AWS_CONFIG_FILE";
 	const char *named = name ? name : value_choose("AWS_PROFILE", "AWS_DEFAULT_PROFILE", NULL);
 	struct sl_s3_profile profile = {.name = named ? named : "default"};
-	const char *services;
 	bool has_services = false;
-	int rc;
 
 	profile.credentials = file_path(credentials, ".aws/credentials");
 	profile.config = file_path(config, ".aws/config");
-	rc = profile.credentials && profile.config ? 0 : sl_fail(-ENOMEM, "no memory");
+	int rc = profile.credentials && profile.config ? 0 : sl_fail(-ENOMEM, "no memory");
 	if (!rc)
 		rc = profile_read_file(&profile, profile.credentials, credentials, "", profile.name,
 		                       &profile.found);
@@ -228,7 +225,7 @@ int sl_s3_profile_load(const char *name, struct sl_s3_profile *out)
 			free(profile.of[i]);
 			profile.of[i] = NULL;
 		}
-	services = profile.of[SL_S3_SERVICES];
+	const char *services = profile.of[SL_S3_SERVICES];
 	if (!rc && services)
 		rc = profile_read_file(&profile, profile.config, config, "services", services,
 		                       &has_services);

@@ -112,11 +112,10 @@ static void lines_put(FILE *to, const char *const *lines)
 static const char **lines_sorted(const char *const *lines)
 {
 	size_t count = 0;
-	const char **sorted;
 
 	while (lines[count])
 		count++;
-	sorted = malloc((count + 1) * sizeof(*sorted));
+	const char **sorted = malloc((count + 1) * sizeof(*sorted));
 	if (!sorted)
 		return NULL;
 	memcpy(sorted, lines, (count + 1) * sizeof(*sorted));
@@ -181,14 +180,13 @@ static int sign_canonical(const struct sl_sign_request *request, const char *con
 	char *text = NULL;
 	size_t bytes = 0;
 	FILE *to = open_memstream(&text, &bytes);
-	bool done;
 
 	if (!to)
 		return -ENOMEM;
 	fprintf(to, "%s\n%s\n%s\n", request->method, request->path, request->query);
 	lines_put(to, lines);
 	fprintf(to, "\n%s\n%s", names, request->payload);
-	done = !fclose(to) && EVP_Digest(text, bytes, digest, NULL, EVP_sha256(), NULL);
+	bool done = !fclose(to) && EVP_Digest(text, bytes, digest, NULL, EVP_sha256(), NULL);
 	if (text)
 		explicit_bzero(text, bytes);
 	free(text);
@@ -201,14 +199,12 @@ static int sign_canonical(const struct sl_sign_request *request, const char *con
 static bool sign_derive(const struct sl_sign_request *request, struct sl_sign_key *key)
 {
 	const char *steps[] = {request->region, request->service, SCOPE};
-	char *text;
-	bool done;
 
 	if (!strncmp(key->day, request->date, sizeof(key->day) - 1))
 		return true;
-	text = sl_format("AWS4%s", request->secret);
+	char *text = sl_format("AWS4%s", request->secret);
 	snprintf(key->day, sizeof(key->day), "%.8s", request->date);
-	done = text && sign_hmac(text, strlen(text), key->day, key->bytes);
+	bool done = text && sign_hmac(text, strlen(text), key->day, key->bytes);
 	sl_s3_text_clear(text);
 	for (int i = 0; i < 3; i++)
 		done = done && sign_hmac(key->bytes, DIGEST, steps[i], key->bytes);

@@ -36,12 +36,11 @@ static int line_insert(struct curl_slist **at, const char *format, va_list argum
 int sl_line_add(struct curl_slist **lines, const char *format, ...)
 {
 	va_list arguments;
-	int rc;
 
 	while (*lines)
 		lines = &(*lines)->next;
 	va_start(arguments, format);
-	rc = line_insert(lines, format, arguments);
+	int rc = line_insert(lines, format, arguments);
 	va_end(arguments);
 	return rc;
 }
@@ -49,10 +48,9 @@ int sl_line_add(struct curl_slist **lines, const char *format, ...)
 int sl_line_put(struct curl_slist **lines, const char *format, ...)
 {
 	va_list arguments;
-	int rc;
 
 	va_start(arguments, format);
-	rc = line_insert(lines, format, arguments);
+	int rc = line_insert(lines, format, arguments);
 	va_end(arguments);
 	return rc;
 }

@@ -21,7 +21,6 @@ size_t sl_xml_entity(const char *at, char out[5])
 	bool hex = at[1] == '#' && at[2] == 'x';
 	unsigned long code = 0;
 	char *end = NULL;
-	size_t n;
 
 	memcpy(out, "&\0\0\0", 5);
 	for (size_t i = 0; i < sizeof(entities) / sizeof(*entities); i++)
@@ -33,7 +32,7 @@ size_t sl_xml_entity(const char *at, char out[5])
 		code = strtoul(at + 2 + hex, &end, hex ? 16 : 10);
 	if (!code || code > 0x10ffff || (code >= 0xd800 && code < 0xe000) || *end != ';')
 		return 0;
-	n = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+	size_t n = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
 	for (size_t i = n; i-- > 1; code >>= 6)
 		out[i] = (char)(0x80 | (code & 0x3f));
 	out[0] = (char)(code | (n > 1 ? 0xf00 >> n & 0xff : 0));

@@ -132,13 +132,12 @@ static void lane_start(struct sl_staging *staging, struct sl_copier_lane *lane)
 	unsigned at = (lane->first + lane->count) % SL_ROUNDS_MOST;
 	struct sl_device *device = staging->device;
 	struct round round;
-	int rc;
 
 	round_collect(lane, &round);
 	round_give(staging, lane, &round);
-	rc = sl_staging_lost(staging)
-	             ? -EIO
-	             : device->ops->event_record(device, lane->rounds[at].event, lane->stream);
+	int rc = sl_staging_lost(staging)
+	                 ? -EIO
+	                 : device->ops->event_record(device, lane->rounds[at].event, lane->stream);
 	for (unsigned i = 0; i < round.job_count; i++) {
 		if (round.jobs[i].job && rc)
 			round_fail(staging, lane, &round, i, true, rc);
@@ -210,13 +209,11 @@ static bool lane_finish(struct sl_staging *staging, struct sl_copier_lane *lane)
  */
 static int copier_ask_drain(struct sl_device *device, const struct sl_copy_job *drain)
 {
-	int rc;
-
 	if (!drain->event)
 		return (uintptr_t)drain->stream <= SL_COMMON_STREAMS
 		               ? -EIO
 		               : device->ops->stream_query(device, drain->stream);
-	rc = device->ops->event_query(device, drain->event);
+	int rc = device->ops->event_query(device, drain->event);
 	if (rc)
 		device->ops->event_free(device, drain->event);
 	return rc;
@@ -250,10 +247,9 @@ static bool copier_take_new(struct sl_copier *copier)
 {
 	struct sl_list taken;
 	struct sl_list *link;
-	bool any;
 
 	sl_list_init(&taken);
-	any = sl_queue_take(&copier->queue, &taken, ROUND_JOBS);
+	bool any = sl_queue_take(&copier->queue, &taken, ROUND_JOBS);
 	while ((link = sl_list_take(&taken))) {
 		struct sl_copy_job *job = SL_CONTAINER(link, struct sl_copy_job, link);
 

@@ -6,7 +6,6 @@
  * when its words have moved. It never calls the driver. While words move it polls without a pause;
  * while they do not it naps longer and longer; without a ring to watch it sleeps.
  */
-#include <errno.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <time.h>
@@ -47,10 +46,9 @@ static uint32_t ring_sum(const struct sl_ring *ring)
 void sl_poller_watch(struct sl_ring *ring)
 {
 	struct sl_poller *poller = &ring->staging->poller;
-	bool first;
 
 	sl_mutex_lock(&poller->mutex);
-	first = sl_list_empty(&poller->locked.rings);
+	bool first = sl_list_empty(&poller->locked.rings);
 	/* Moves before now are seen at the first look. */
 	ring->seen = 0;
 	for (unsigned i = 0; i < ring->count; i++)
@@ -134,9 +132,6 @@ static void *poller_run(void *argument)
 	sl_mutex_lock(&poller->mutex);
 	while (!poller->locked.stop) {
 		uint32_t rung = atomic_load(&poller->rung);
-		unsigned count;
-		int64_t idle;
-		bool small;
 
 		if (sl_list_empty(&poller->locked.rings)) {
 			/* sl_poller_watch() and sl_poller_stop() end it. */
@@ -145,9 +140,9 @@ static void *poller_run(void *argument)
 			pause = LEAST_NAP;
 			continue;
 		}
-		count = poller_collect_locked(poller, sl_staging_lost(staging), moved);
-		small = poller->locked.count >= SL_MANY_SMALL &&
-		        poller->locked.single == poller->locked.count;
+		unsigned count = poller_collect_locked(poller, sl_staging_lost(staging), moved);
+		bool small = poller->locked.count >= SL_MANY_SMALL &&
+		             poller->locked.single == poller->locked.count;
 		sl_mutex_unlock(&poller->mutex);
 		for (unsigned i = 0; i < count; i++) {
 			moved[i]->moved(moved[i]);
@@ -157,7 +152,7 @@ static void *poller_run(void *argument)
 			sl_slots_refuse(staging);
 			sl_gate_open(&staging->commands);
 		}
-		idle = sl_now() - last;
+		int64_t idle = sl_now() - last;
 		if (count) {
 			last = fresh = sl_now();
 			pause = LEAST_NAP;
@@ -190,12 +185,11 @@ static void *poller_run(void *argument)
 int sl_poller_start(struct sl_staging *staging) SL_UNCHECKED
 {
 	struct sl_poller *poller = &staging->poller;
-	int rc;
 
 	sl_mutex_init(&poller->mutex);
 	pthread_cond_init(&poller->watched, NULL);
 	sl_list_init(&poller->locked.rings);
-	rc = sl_thread_start(&poller->thread, "sluice-poller", poller_run, staging);
+	int rc = sl_thread_start(&poller->thread, "sluice-poller", poller_run, staging);
 	poller->started = !rc;
 	return rc;
 }

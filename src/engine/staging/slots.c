@@ -258,11 +258,10 @@ void sl_slots_refuse(struct sl_staging *staging)
 bool sl_slots_withdraw(struct sl_staging *staging, struct sl_slot_waiter *waiter)
 {
 	struct sl_list granted;
-	bool waiting;
 
 	sl_list_init(&granted);
 	sl_mutex_lock(&staging->mutex);
-	waiting = waiter->waiting;
+	bool waiting = waiter->waiting;
 	if (waiting) {
 		waiter->waiting = false;
 		sl_list_remove(&waiter->link);

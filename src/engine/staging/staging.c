@@ -12,7 +12,6 @@
  * that passed from one order to the other could be waited for on both sides for ever.
  */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -22,8 +21,7 @@
 /* Numbers begin near the end of their range, so that they wrap in every program. */
 #define FIRST_SEQ  0xFFFFFFF0u
 #define ABANDON_NS INT64_C(1000000000) /* for pieces in flight to end */
-#define HUGE_PAGE  ((size_t)2 << 20)
-#define FIRST_STEP ((size_t)64 << 20) /* a long read of a local file has 32 MiB of slots */
+#define FIRST_STEP ((size_t)64 << 20)  /* a long read of a local file has 32 MiB of slots */
 
 /* Returns the number of words for a budget: as many as there can be slots of stream order. */
 static size_t staging_words(uint64_t budget)
@@ -63,23 +61,10 @@ struct sl_device *sl_staging_device(const struct sl_staging *staging)
 /* Maps memory that children do not inherit: their writes would go to copies that no device sees. */
 static int staging_map(struct sl_staging *staging, size_t length)
 {
-	size_t mapped = length + HUGE_PAGE;
-	char *memory =
-		mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	char *start, *end;
-
-	if (memory == MAP_FAILED)
+	staging->memory = sl_private_map(length);
+	if (!staging->memory)
 		return sl_fail(-ENOMEM, "no memory for SLUICE_STAGING_BYTES, %zu", length);
-	/* The ends that are no whole huge pages are given back. */
-	start = (char *)(((uintptr_t)memory + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
-	end = start + sl_whole_pages(length);
-	if (start > memory)
-		munmap(memory, (size_t)(start - memory));
-	if (memory + mapped > end)
-		munmap(end, (size_t)(memory + mapped - end));
-	madvise(start, length, MADV_HUGEPAGE);
-	madvise(start, length, MADV_DONTFORK);
-	staging->memory = start;
+	madvise(staging->memory, length, MADV_DONTFORK);
 	staging->length = length;
 	staging->own = true;
 	return 0;
@@ -227,7 +212,6 @@ int sl_staging_start(struct sl_device *device, const struct sl_settings *setting
                      struct sl_pool *pool, struct sl_staging **out) SL_UNCHECKED
 {
 	struct sl_staging *staging = calloc(1, sizeof(*staging));
-	int rc;
 
 	if (!staging)
 		return sl_fail(-ENOMEM, "no memory");
@@ -242,7 +226,7 @@ int sl_staging_start(struct sl_device *device, const struct sl_settings *setting
 	for (unsigned half = 0; half < SL_HALVES; half++)
 		sl_list_init(&staging->locked.waiters[half]);
 	sl_cache_start(staging);
-	rc = staging_get_memory(staging, settings->staging_bytes, memory);
+	int rc = staging_get_memory(staging, settings->staging_bytes, memory);
 	if (!rc)
 		rc = staging_divide(staging, settings->staging_bytes);
 	/* That of the application is pinned. */

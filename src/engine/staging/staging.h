@@ -208,8 +208,8 @@ struct sl_copy_job {
 void sl_copier_submit(struct sl_staging *staging, struct sl_copy_job *job);
 /*
  * Gives the copies of a job to a stream of the staging's own, on a thread that waits for their
- * operation in a public call; or leaves the job to the copier, while operations in stream order are
- * in flight, or another thread does so. sl_copier_settle() has to follow while sl_copier_helps().
+ * operation in a public call. Leaves the job to the copier while operations in stream order are in
+ * flight, or another thread is here. sl_copier_settle() has to follow while sl_copier_helps().
  */
 void sl_copier_help(struct sl_staging *staging, struct sl_copy_job *job);
 /* Awaits the copies of this thread for a short time; later the copier does. */

@@ -9,19 +9,13 @@
  * The pages, and the workers that fill them, are on the NUMA node of the device: bytes that cross
  * to another node cross the link between the nodes twice.
  */
-#include <errno.h>
 #include <linux/mempolicy.h>
 #include <sched.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "staging/staging_internal.h"
-
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
 
 #define SLICE        ((size_t)4 << 20) /* of whole huge pages */
 #define HELPERS_MOST 7
@@ -55,16 +49,6 @@ struct touch {
 	} helpers[HELPERS_MOST];
 };
 
-static void touch_pages(char *memory, size_t length)
-{
-	/* Without memory for them the driver fails next, and says so. */
-	if (!madvise(memory, length, MADV_POPULATE_WRITE) || errno != EINVAL)
-		return;
-	/* Linux before 5.14. */
-	for (size_t at = 0; at < length; at += sl_page_size())
-		*(volatile char *)(memory + at) = 0;
-}
-
 static unsigned touch_this_node(void)
 {
 	unsigned cpu, node = 0;
@@ -84,7 +68,8 @@ static void touch_slices(struct touch *touch, bool helps)
 		at = atomic_fetch_add(&touch->taken, 1) * SLICE;
 		if (at >= touch->length)
 			break;
-		touch_pages(touch->memory + at, SL_MIN(SLICE, touch->length - at));
+		/* Without memory the driver fails next, and says so. */
+		(void)sl_private_touch(touch->memory + at, SL_MIN(SLICE, touch->length - at));
 		if (atomic_fetch_sub(&touch->left, 1) == 1 && helps)
 			sl_word_wake(&touch->left, 1);
 	}

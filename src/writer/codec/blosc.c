@@ -37,12 +37,11 @@ int sl_blosc_load(void)
 int sl_blosc_decompress(void *state, const void *in, size_t n, void *out, size_t length)
 {
 	size_t inside = 0;
-	int done;
 
 	(void)state;
 	if (validate(in, n, &inside) || inside != length)
 		return sl_fail(-EBADMSG, "a chunk has %zu bytes of %zu, or another length in it",
 		               inside, length);
-	done = decompress(in, out, length, 1);
+	int done = decompress(in, out, length, 1);
 	return done == (int)length ? 0 : sl_fail(-EBADMSG, "libblosc cannot decompress a chunk");
 }

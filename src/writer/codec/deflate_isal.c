@@ -55,7 +55,6 @@ static size_t isal_compress(void *state, const void *in, size_t n, void *out, si
 	struct isal *isal = state;
 	struct isal_zstream *stream = &isal->stream;
 	unsigned char *to = out;
-	uint32_t sum;
 
 	if (n > SL_CODEC_MOST || room <= HEAD + CHECKSUM)
 		return 0;
@@ -74,7 +73,7 @@ static size_t isal_compress(void *state, const void *in, size_t n, void *out, si
 	if (isal_deflate_stateless(stream) != COMP_OK || stream->avail_in)
 		return 0;
 	memcpy(to, zlib_head, HEAD);
-	sum = htobe32(sl_adler32(in, n));
+	uint32_t sum = htobe32(sl_adler32(in, n));
 	memcpy(to + HEAD + stream->total_out, &sum, CHECKSUM);
 	return HEAD + stream->total_out + CHECKSUM;
 }
@@ -83,7 +82,6 @@ static int isal_decompress(void *state, const void *in, size_t n, void *out, siz
 {
 	struct isal *isal = state;
 	struct inflate_state *inflate = &isal->inflate;
-	int result;
 
 	isal_inflate_init(inflate);
 	inflate->crc_flag = ISAL_ZLIB;
@@ -91,7 +89,7 @@ static int isal_decompress(void *state, const void *in, size_t n, void *out, siz
 	inflate->avail_in = SL_MIN(n, UINT32_MAX);
 	inflate->next_out = out;
 	inflate->avail_out = SL_MIN(length, UINT32_MAX);
-	result = isal_inflate(inflate);
+	int result = isal_inflate(inflate);
 	if (result != ISAL_DECOMP_OK || inflate->block_state != ISAL_BLOCK_FINISH)
 		return sl_fail(-EBADMSG, "ISA-L cannot decompress a chunk (%d)", result);
 	/* Some bytes beyond the end may have been read already. */

@@ -228,8 +228,6 @@ int sl_unfilter_run(struct sl_unfilter *unfilter, uint32_t mask, const void *in,
 		const struct sl_filter *filter = &filters->filter[i];
 		size_t length = unfilter_length(filters, mask, i, n);
 		bool last = length == filters->bytes;
-		char *to;
-		int rc;
 
 		if (mask >> i & 1)
 			continue;
@@ -243,10 +241,10 @@ int sl_unfilter_run(struct sl_unfilter *unfilter, uint32_t mask, const void *in,
 		for (unsigned k = 0; k < i; k++)
 			last = last &&
 			       (mask >> k & 1 || filters->filter[k].number == SL_FLETCHER32_FILTER);
-		to = last ? out : unfilter_scratch(unfilter, which++ % 2, length);
+		char *to = last ? out : unfilter_scratch(unfilter, which++ % 2, length);
 		if (!to)
 			return sl_fail(-ENOMEM, "no memory");
-		rc = unfilter_step(unfilter, filter, from, n, to, length);
+		int rc = unfilter_step(unfilter, filter, from, n, to, length);
 		if (rc)
 			return sl_fail(rc, "%s: %s", sl_filter_name(filter), sluice_last_message());
 		from = to;

@@ -182,10 +182,9 @@ static size_t lz4_compress(void *state, const void *in, size_t n, void *out, siz
 static size_t lz4_store(void *state, const void *in, size_t n, void *out)
 {
 	struct lz4 *lz4 = state;
-	size_t length;
 
 	lz4->plain = true;
-	length = lz4_compress(state, in, n, out, lz4->group ? bit_bound(n) : lz4_bound(n));
+	size_t length = lz4_compress(state, in, n, out, lz4->group ? bit_bound(n) : lz4_bound(n));
 	lz4->plain = false;
 	return length;
 }

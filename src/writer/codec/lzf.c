@@ -2,9 +2,10 @@
 /*
  * LZF: filter 32000
  *
- * The format of LibLZF 3 (Marc Lehmann, lzf_d.c), as h5py writes it: a byte below 32 is followed by
- * one more literal than it says; in any other the upper 3 bits are a length, 7 of which goes on in
- * the next byte, and the lower 5 the upper bits of a distance, whose lower 8 follow.
+ * The format of LibLZF 3 (Marc Lehmann, lzf_d.c), as h5py writes it: a byte n below 32 is
+ * followed by n + 1 literals. Any other byte is a copy of earlier bytes. Its upper 3 bits are a
+ * length, to which the next byte is added if they are 7; its lower 5 bits are the upper bits of a
+ * distance, whose lower 8 follow.
  *
  * Threads: any.
  */

@@ -37,11 +37,10 @@ static void zstd_state_free(void *state)
 static size_t zstd_compress(void *state, const void *in, size_t n, void *out, size_t room)
 {
 	struct zstd *zstd = state;
-	size_t length;
 
 	if (n > SL_CODEC_MOST)
 		return 0;
-	length = ZSTD_compress2(zstd->compressor, out, room, in, n);
+	size_t length = ZSTD_compress2(zstd->compressor, out, room, in, n);
 	return ZSTD_isError(length) ? 0 : length;
 }
 

@@ -7,54 +7,22 @@
 
 #include "frames/frames_internal.h"
 
-#define HUGE_PAGE ((size_t)2 << 20)
-
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
-#endif
-
-/* So that no frame waits for pages later, and too little memory is known now. */
-static int area_touch(char *memory, size_t length)
-{
-	if (!madvise(memory, length, MADV_POPULATE_WRITE))
-		return 0;
-	if (errno != EINVAL)
-		return -ENOMEM;
-	for (size_t i = 0; i < length; i += sl_page_size())
-		((volatile char *)memory)[i] = 0;
-	return 0;
-}
-
 int sl_area_take(struct sl_area *area, size_t length)
 {
-	size_t align = length >= HUGE_PAGE ? HUGE_PAGE : sl_page_size();
-	size_t rounded = sl_whole_pages(length), mapped = rounded + align;
-	char *memory, *start, *end;
-
-	if (rounded < length || mapped < rounded)
-		return sl_fail(-ENOMEM, "no memory for %zu bytes", length);
-	if (!length) {
-		*area = (struct sl_area){NULL, 0};
+	*area = (struct sl_area){NULL, 0};
+	if (!length)
 		return 0;
-	}
-	memory = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (memory == MAP_FAILED)
+	size_t rounded = sl_whole_pages(length);
+	char *memory = sl_private_map(length);
+	if (!memory)
 		return sl_fail(-ENOMEM, "no memory for %zu bytes", length);
-	/* Unmaps the bytes before and behind the aligned range. */
-	start = (char *)(((uintptr_t)memory + align - 1) / align * align);
-	end = start + rounded;
-	if (start > memory)
-		munmap(memory, (size_t)(start - memory));
-	if (memory + mapped > end)
-		munmap(end, (size_t)(memory + mapped - end));
-	if (align == HUGE_PAGE)
-		madvise(start, rounded, MADV_HUGEPAGE);
-	madvise(start, rounded, MADV_DONTFORK);
-	if (area_touch(start, rounded)) {
-		munmap(start, rounded);
+	madvise(memory, rounded, MADV_DONTFORK);
+	/* So that no frame waits for pages later, and too little memory is known now. */
+	if (!sl_private_touch(memory, rounded)) {
+		munmap(memory, rounded);
 		return sl_fail(-ENOMEM, "no memory for %zu bytes", length);
 	}
-	*area = (struct sl_area){start, rounded};
+	*area = (struct sl_area){memory, rounded};
 	return 0;
 }
 

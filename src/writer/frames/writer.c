@@ -301,11 +301,9 @@ int sl_writer_open_sink(struct sluice_context *ctx, const char *path,
 		return rc;
 	if (!path || !out)
 		return sl_fail(-EINVAL, "sluice_writer_open: %s is NULL", path ? "out" : "path");
-	if (o && o->size < sizeof(o->size))
-		return sl_fail(-EINVAL, "writer options: size is not set");
-	o = o ? o : &usual;
-	memcpy(&options, o, SL_MIN(o->size, sizeof(options)));
-	rc = writer_check_options(&options, sink);
+	rc = sl_struct_take("writer options", o ? o : &usual, &options, sizeof(options));
+	if (!rc)
+		rc = writer_check_options(&options, sink);
 	if (!rc)
 		rc = sl_h5_usable(options.flags);
 	if (!rc)

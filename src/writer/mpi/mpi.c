@@ -89,7 +89,6 @@ static int arrival_begin(struct transport *t)
 {
 	MPI_Status status;
 	MPI_Message message;
-	struct arrival *arrival;
 	int there, n,
 		rc = transport_error(
 			MPI_Improbe(MPI_ANY_SOURCE, TAG, t->comm, &there, &message, &status));
@@ -97,7 +96,7 @@ static int arrival_begin(struct transport *t)
 	if (rc || !there)
 		return rc;
 	MPI_Get_count(&status, MPI_BYTE, &n);
-	arrival = calloc(1, sizeof(*arrival));
+	struct arrival *arrival = calloc(1, sizeof(*arrival));
 	if (arrival)
 		arrival->bytes = malloc(n ? (size_t)n : 1);
 	if (!arrival || !arrival->bytes) {
@@ -157,10 +156,9 @@ static int transport_take(struct transport *t, int *from, void **bytes, size_t *
 static int transport_receive(void *handle, int *from, void **bytes, size_t *n)
 {
 	struct transport *t = handle;
-	int rc;
 
 	pthread_mutex_lock(&t->mutex);
-	rc = t->finalized ? -ESHUTDOWN : transport_take(t, from, bytes, n);
+	int rc = t->finalized ? -ESHUTDOWN : transport_take(t, from, bytes, n);
 	pthread_mutex_unlock(&t->mutex);
 	return rc;
 }
@@ -197,10 +195,9 @@ static int transport_attribute_deleted(MPI_Comm comm, int key, void *handle, voi
 static void transport_close(void *handle, int clean)
 {
 	struct transport *t = handle;
-	bool finalized;
 
 	pthread_mutex_lock(&t->mutex);
-	finalized = t->finalized;
+	bool finalized = t->finalized;
 	t->ending = true;
 	pthread_mutex_unlock(&t->mutex);
 	if (!finalized) {
@@ -221,9 +218,8 @@ static void transport_close(void *handle, int clean)
 static int transport_look_around(struct transport *t, struct sluice_transport *out)
 {
 	MPI_Comm node;
-	int rc;
+	int rc = MPI_Comm_rank(t->comm, &out->rank);
 
-	rc = MPI_Comm_rank(t->comm, &out->rank);
 	if (!rc)
 		rc = MPI_Comm_size(t->comm, &out->ranks);
 	if (!rc)

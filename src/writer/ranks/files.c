@@ -123,7 +123,6 @@ static int first_add(struct sl_rank_server *server, struct sl_server_series *ss,
 {
 	struct sl_h5_layout virtual = ss->layout;
 	struct sl_h5_source *sources;
-	int rc;
 
 	if (server->file_count == 1)
 		return sl_h5_dataset_add(server->files[0].h5, ss->name, &ss->layout, set, out,
@@ -132,7 +131,7 @@ static int first_add(struct sl_rank_server *server, struct sl_server_series *ss,
 	if (!sources)
 		return sl_fail(-ENOMEM, "no memory");
 	virtual.source_count = sources_fill(server, ss, sources);
-	rc = sl_h5_dataset_add(server->files[0].h5, ss->name, &virtual, set, out, first);
+	int rc = sl_h5_dataset_add(server->files[0].h5, ss->name, &virtual, set, out, first);
 	ss->layout.precision = virtual.precision;
 	free(sources);
 	return rc;

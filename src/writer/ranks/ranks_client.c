@@ -211,13 +211,11 @@ static bool client_wait_locked(struct sl_client *client, bool pump, int64_t dead
 static struct sl_rank_message *client_await(struct sl_client *client, enum sl_answer which,
                                             bool pump, int64_t deadline, bool *late)
 {
-	struct sl_rank_message *answer;
-
 	*late = false;
 	sl_mutex_lock(&client->mutex);
 	while (!client->locked.answers[which] && !client->locked.ended && !*late)
 		*late = !client_wait_locked(client, pump, deadline);
-	answer = client->locked.answers[which];
+	struct sl_rank_message *answer = client->locked.answers[which];
 	client->locked.answers[which] = NULL;
 	*late &= !answer;
 	sl_mutex_unlock(&client->mutex);
@@ -369,7 +367,6 @@ static int client_store(struct sl_sink *sink, const struct sl_sink_chunk *chunk)
 	struct sl_client *client = client_of_sink(sink);
 	struct sl_rank_series *rs = chunk->share->user;
 	int rc = frame_message(rs, chunk->frame);
-	struct sl_rank_record *record;
 
 	if (rc)
 		return rc;
@@ -380,7 +377,7 @@ static int client_store(struct sl_sink *sink, const struct sl_sink_chunk *chunk)
 		rc = client_write(client, chunk->bytes, chunk->length, client->space.start);
 	if (rc)
 		return rc;
-	record = (struct sl_rank_record *)(frame_scalars(rs) + rs->scalars);
+	struct sl_rank_record *record = (struct sl_rank_record *)(frame_scalars(rs) + rs->scalars);
 	record[rs->frame->head.frame.count++] = (struct sl_rank_record){
 		.chunk = chunk->share->cells[chunk->number].chunk,
 		.start = client->space.start,
@@ -436,10 +433,9 @@ static void client_ended(struct sl_sink *sink, int error, const char *sentence)
 	struct sl_client *client = client_of_sink(sink);
 	struct sl_rank_message head = {.kind = SL_MESSAGE_FAIL, .error = error};
 	struct sl_outgoing *out = NULL;
-	bool told;
 
 	sl_mutex_lock(&client->mutex);
-	told = client->locked.told || !error;
+	bool told = client->locked.told || !error;
 	client->locked.ended = true;
 	client->locked.told |= !told;
 	pthread_cond_broadcast(&client->answer);
@@ -474,26 +470,23 @@ static int client_with_file(struct sl_sink *sink, int (*run)(struct sl_h5_file *
                             void *argument)
 {
 	struct sl_client *client = client_of_sink(sink);
-	int rc;
 
 	if (!client->server)
 		return sl_fail(-EINVAL, "rank %d does not have the file: this is a call of rank 0",
 		               client->rank);
 	sl_mutex_lock(&client->server->using);
-	rc = client->server->files ? run(client->server->files[0].h5, argument)
-	                           : sl_fail(-ECANCELED, "the writer has ended");
+	int rc = client->server->files ? run(client->server->files[0].h5, argument)
+	                               : sl_fail(-ECANCELED, "the writer has ended");
 	sl_mutex_unlock(&client->server->using);
 	return rc;
 }
 
 void sl_client_free(struct sl_client *client, bool clean) SL_UNCHECKED
 {
-	bool empty;
-
 	/* Its last messages are in the link then. */
 	if (client->server)
 		sl_server_join(client->server);
-	empty = sl_link_close(&client->link, clean);
+	bool empty = sl_link_close(&client->link, clean);
 	for (size_t i = 0; i < client->registered.series_count; i++) {
 		struct sl_rank_series *rs = client->registered.series[i];
 
@@ -522,10 +515,9 @@ void sl_client_free(struct sl_client *client, bool clean) SL_UNCHECKED
 static void client_sink_free(struct sl_sink *sink)
 {
 	struct sl_client *client = client_of_sink(sink);
-	bool clean;
 
 	sl_mutex_lock(&client->mutex);
-	clean = !client->locked.ended;
+	bool clean = !client->locked.ended;
 	sl_mutex_unlock(&client->mutex);
 	sl_client_free(client, clean);
 }

@@ -103,14 +103,13 @@ static int take_steps_open(struct sl_client *client, int rc, const char *path,
 	struct sl_rank_message head = {.kind = SL_STEP_OPEN, .step = {.rc = rc}}, *result;
 	struct sl_open_body body = {
 		.layout_bytes = sizeof(struct sl_h5_layout), .o = *o, .node = client->link.t.node};
-	const char *name;
 
 	strncpy(body.version, sluice_version(), sizeof(body.version) - 1);
 	rc = take_step(client, head, &body, sizeof(body), (struct named[LISTS]){{&path, 1}},
 	               deadline, &result);
 	if (rc)
 		return rc;
-	name = (const char *)(result + 1);
+	const char *name = (const char *)(result + 1);
 	client->path = strdup(name + strlen(name) + 1);
 	client->fd = open(name, O_WRONLY | O_CLOEXEC);
 	if (client->fd < 0)
@@ -156,12 +155,10 @@ static int open_options(const struct sluice_writer_options *o, const struct slui
                         struct sluice_writer_options *all, struct sluice_writer_options *own)
 {
 	const struct sluice_writer_options usual = SLUICE_WRITER_OPTIONS_INIT;
+	int rc = sl_struct_take("writer options", o ? o : &usual, all, sizeof(*all));
 
-	if (o && o->size < sizeof(o->size))
-		return sl_fail(-EINVAL, "writer options: size is not set");
-	o = o ? o : &usual;
-	memcpy(all, o, SL_MIN(o->size, sizeof(*all)));
-	all->size = sizeof(*all);
+	if (rc)
+		return rc;
 	*own = *all;
 	/* The file is in the budget of rank 0's node. */
 	if (all->memory_bytes)
@@ -322,13 +319,12 @@ static int rank_series_new(struct adding_block *a, const struct sl_added_body *a
 	struct sl_rank_series *rs = *out = calloc(1, sizeof(*rs));
 	struct sl_h5_layout layout = added->layout;
 	bool any = sl_block_has_any(layout.rank, a->block);
-	int rc;
 
 	if (!rs)
 		return sl_fail(-ENOMEM, "no memory");
 	rs->index = added->index;
 	rs->scalars = layout.scalar_count;
-	rc = sl_codec_find(added->codec, layout.level, &layout.codec);
+	int rc = sl_codec_find(added->codec, layout.level, &layout.codec);
 	if (!rc && any)
 		rc = sl_blocks_share(&layout, added->blocks,
 		                     (const int *)(added->blocks + client->ranks), client->ranks,
@@ -388,12 +384,11 @@ int sluice_series_add_block(sluice_writer *w, const char *dataset,
 {
 	struct adding_block a = {.name = dataset, .block = block};
 	struct sluice_series *s = NULL;
-	int rc;
 
 	if (!w || !sl_writer_sink(w))
 		return sl_fail(-EINVAL, "sluice_series_add_block: %s",
 		               w ? "no ranks share this writer" : "the writer is NULL");
-	rc = sl_writer_check(w);
+	int rc = sl_writer_check(w);
 	if (rc)
 		return rc;
 	a.client = sl_client_of(w);

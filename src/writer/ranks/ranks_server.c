@@ -62,10 +62,8 @@ static void server_want(struct sl_rank_server *server, const struct sl_rank_mess
 static void frame_complete(struct sl_rank_server *server, struct sl_server_series *ss,
                            struct sl_server_slot *slot)
 {
-	int rc;
-
 	sl_mutex_lock(&server->using);
-	rc = sl_files_enter(server, ss, slot);
+	int rc = sl_files_enter(server, ss, slot);
 	sl_mutex_unlock(&server->using);
 	sl_server_slot_clear(slot);
 	if (rc) {
@@ -83,11 +81,9 @@ static void frame_complete(struct sl_rank_server *server, struct sl_server_serie
 static bool frame_is_good(const struct sl_rank_server *server,
                           const struct sl_rank_message *message)
 {
-	const struct sl_server_series *ss;
-
 	if (message->frame.series >= server->series_count)
 		return false;
-	ss = server->series[message->frame.series];
+	const struct sl_server_series *ss = server->series[message->frame.series];
 	return message->frame.frame - ss->complete < SLUICE_RANKS_AHEAD &&
 	       message->frame.frame == ss->frames[message->from] &&
 	       message->n == ss->layout.scalar_count * sizeof(double) +
@@ -97,16 +93,13 @@ static bool frame_is_good(const struct sl_rank_server *server,
 /* Takes the message. */
 static void server_frame(struct sl_rank_server *server, struct sl_rank_message *message)
 {
-	struct sl_server_series *ss;
-	struct sl_server_slot *slot;
-
 	if (!frame_is_good(server, message)) {
 		sl_server_fail(server, -EPROTO, "a frame came that is not expected");
 		free(message);
 		return;
 	}
-	ss = server->series[message->frame.series];
-	slot = &ss->slots[message->frame.frame % SLUICE_RANKS_AHEAD];
+	struct sl_server_series *ss = server->series[message->frame.series];
+	struct sl_server_slot *slot = &ss->slots[message->frame.frame % SLUICE_RANKS_AHEAD];
 	slot->count++;
 	sl_list_append(&slot->messages, &message->link);
 	ss->frames[message->from]++;
@@ -184,10 +177,9 @@ static void tell_states(struct sl_rank_server *server)
 static void server_flush(struct sl_rank_server *server)
 {
 	struct sl_rank_message head = {.kind = SL_MESSAGE_FLUSHED};
-	int rc;
 
 	sl_mutex_lock(&server->using);
-	rc = sl_files_flush(server);
+	int rc = sl_files_flush(server);
 	sl_mutex_unlock(&server->using);
 	if (rc) {
 		sl_server_fail(server, rc, sluice_last_message());
@@ -361,10 +353,9 @@ static void server_close(struct sl_rank_server *server)
 {
 	struct sl_rank_message head = {.kind = SL_MESSAGE_OVER};
 	bool keep = server->end_count == server->ranks && !server->discarded;
-	int rc;
 
 	sl_mutex_lock(&server->using);
-	rc = sl_files_close(server, keep);
+	int rc = sl_files_close(server, keep);
 	sl_mutex_unlock(&server->using);
 	if (rc)
 		sl_server_fail(server, rc, sluice_last_message());
@@ -396,7 +387,6 @@ static void *server_run(void *argument)
 int sl_server_start(struct sl_link *link, int ranks, struct sl_rank_server **out) SL_UNCHECKED
 {
 	struct sl_rank_server *server = calloc(1, sizeof(*server));
-	int rc;
 
 	if (!server)
 		return sl_fail(-ENOMEM, "no memory");
@@ -408,8 +398,8 @@ int sl_server_start(struct sl_link *link, int ranks, struct sl_rank_server **out
 	sl_mutex_init(&server->using);
 	pthread_cond_init(&server->work, NULL);
 	server->rank = calloc((size_t)ranks, sizeof(*server->rank));
-	rc = server->rank ? sl_thread_start(&server->thread, "sluice-file", server_run, server)
-	                  : -ENOMEM;
+	int rc = server->rank ? sl_thread_start(&server->thread, "sluice-file", server_run, server)
+	                      : -ENOMEM;
 	if (!rc) {
 		*out = server;
 		return 0;

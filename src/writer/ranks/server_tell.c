@@ -64,7 +64,6 @@ bool sl_server_full(void *argument, int error)
 {
 	struct sl_rank_server *server = argument;
 	int64_t now = sl_now(), last, until;
-	bool hurry;
 
 	if (!server->full_ns)
 		return false;
@@ -76,7 +75,7 @@ bool sl_server_full(void *argument, int error)
 	/* Ended by the time, or a rank's failure or discard. */
 	while (!server->locked.hurry && sl_now() < until)
 		sl_cond_wait(&server->work, &server->mutex, until);
-	hurry = server->locked.hurry;
+	bool hurry = server->locked.hurry;
 	sl_mutex_unlock(&server->mutex);
 	return !hurry && now < last;
 }

@@ -162,11 +162,9 @@ static const struct field add_fields[] = {
 static int series_layout(struct sl_rank_server *server, struct sl_server_series *ss,
                          struct sl_h5_set_options *set)
 {
-	int rc;
-
 	if (!server->adding)
 		return sl_fail(-ETIMEDOUT, "not all ranks have called it in time");
-	rc = sl_series_options(server->adding, server->threads, &ss->layout, set);
+	int rc = sl_series_options(server->adding, server->threads, &ss->layout, set);
 	if (rc)
 		return rc;
 	ss->layout.contiguous = false;

@@ -8,7 +8,6 @@
  * not used for new blobs. Runs before the first connection is accepted.
  */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <syslog.h>

@@ -213,11 +213,10 @@ int sl_blob_mover_enqueue(struct sl_blob_mover *mover, sluice_stream stream,
 	struct sl_device *device = mover->device;
 	struct sl_command command = {.kind = SL_COPY};
 	size_t taken;
-	int rc;
 
 	command.copy.to = write ? inside : transfer->data;
 	command.copy.from = write ? transfer->data : inside;
 	command.copy.length = transfer->length;
-	rc = device->ops->enqueue(device, stream, &command, 1, &taken);
+	int rc = device->ops->enqueue(device, stream, &command, 1, &taken);
 	return rc ? sl_fail(rc, "%s did not take a copy: %s", device->name, sl_error_text(rc)) : 0;
 }

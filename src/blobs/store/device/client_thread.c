@@ -41,8 +41,6 @@ static bool client_thread_sleep(struct sl_devices *devices, struct sl_conn *conn
 /* Returns how long to sleep before the words are polled again; doubles *pause for the next time. */
 static int64_t client_thread_nap(struct sl_devices *devices, int64_t kept, int64_t *pause)
 {
-	int64_t nap;
-
 	if (!atomic_load(&devices->stream_op_count)) {
 		*pause = LEAST_NAP;
 		return SL_FOREVER;
@@ -51,7 +49,7 @@ static int64_t client_thread_nap(struct sl_devices *devices, int64_t kept, int64
 		sched_yield();
 		return 0;
 	}
-	nap = *pause;
+	int64_t nap = *pause;
 	*pause = SL_MIN(nap * 2, MOST_NAP);
 	return nap;
 }
@@ -79,7 +77,6 @@ void *sl_client_thread_run(void *argument)
 	while (!atomic_load(&devices->stop)) {
 		bool any = sl_stream_op_run_next(devices);
 		unsigned count = atomic_load(&devices->stream_op_count);
-		struct sl_conn *conn;
 
 		/* After a new operation the words are polled without a pause. */
 		if (any || count > before) {
@@ -89,7 +86,7 @@ void *sl_client_thread_run(void *argument)
 		before = count;
 		if (any)
 			continue;
-		conn = sl_conn_acquire(devices->store);
+		struct sl_conn *conn = sl_conn_acquire(devices->store);
 		if (!conn) {
 			client_thread_sleep(devices, NULL, alone);
 			alone = SL_MIN(alone * 2, MOST_ALONE);

@@ -32,12 +32,11 @@ static void mappings_expect_locked(sluice_store *store, const union sl_message *
 {
 	for (unsigned i = 0; i < m->head.count; i++) {
 		const struct sl_lease *lease = sl_message_lease(m, i);
-		struct sl_mapping *mapping;
 
 		if (!lease->make || sl_mapping_find_locked(store, lease->range.region, true, NULL))
 			continue;
-		mapping = sl_mapping_add_locked(store, lease->range.region, true,
-		                                SL_MAPPING_EXPECTED);
+		struct sl_mapping *mapping = sl_mapping_add_locked(store, lease->range.region, true,
+		                                                   SL_MAPPING_EXPECTED);
 		/* Without memory, the thread that needs the region finds no mapping and fails. */
 		if (!mapping)
 			continue;
@@ -104,10 +103,8 @@ unsigned sl_mappings_unreported_locked(sluice_store *store, uint64_t epoch, stru
 
 void sl_mapping_cancel(sluice_store *store, uint64_t region)
 {
-	struct sl_mapping *mapping;
-
 	sl_mutex_lock(&store->mutex);
-	mapping = sl_mapping_find_locked(store, region, true, NULL);
+	struct sl_mapping *mapping = sl_mapping_find_locked(store, region, true, NULL);
 	if (mapping && mapping->state == SL_MAPPING_EXPECTED && !mapping->users && mapping->alone) {
 		sl_list_remove(&mapping->bucket);
 		free(mapping);
@@ -151,7 +148,6 @@ static int mapping_borrow(struct sl_mapping *mapping, int fd)
 	struct sl_device *device = mapping->sdev->device;
 	struct sl_lent_memory lent;
 	void *start;
-	int rc;
 
 	if (mapping->for_device)
 		return sl_fail(-ENOTSUP,
@@ -163,7 +159,7 @@ static int mapping_borrow(struct sl_mapping *mapping, int fd)
 	if (pread(fd, &lent, sizeof(lent), 0) != sizeof(lent) || lent.length != mapping->bytes)
 		return sl_fail(-EBADMSG, "what a process has published is no memory of %s",
 		               device->name);
-	rc = device->sharing->borrow(device, &lent, &start);
+	int rc = device->sharing->borrow(device, &lent, &start);
 	/* Another store of this process has published it. */
 	if (rc == -EINVAL && sl_device_of_memory(lent.start) == device) {
 		mapping->published = true;
@@ -212,7 +208,6 @@ int sl_mapping_map_by_driver(struct sl_mapping *mapping, int fd)
 		mapping->for_device ? (struct sl_device *)mapping->for_device : device;
 	const struct sluice_addresses *at = mapping->at;
 	void *base;
-	int rc;
 
 	if (at && (mapping->kind != SLUICE_BLOB_ON_DEVICE || for_device != device))
 		return sl_fail(-EINVAL, "the blob is not memory that %s maps", device->name);
@@ -225,8 +220,8 @@ int sl_mapping_map_by_driver(struct sl_mapping *mapping, int fd)
 			-EINVAL,
 			"the addresses are %zu bytes of device %d, and the blob has %zu of %s",
 			at->bytes, at->device, mapping->bytes, device->name);
-	rc = device->sharing->map(device, fd, mapping->bytes, for_device, at ? at->start : NULL,
-	                          &base);
+	int rc = device->sharing->map(device, fd, mapping->bytes, for_device, at ? at->start : NULL,
+	                              &base);
 	if (rc)
 		return sl_fail(rc, "%s: cannot map a blob on %s: %s", for_device->name,
 		               device->name, sl_error_text(rc));

@@ -205,12 +205,11 @@ void sl_stream_ops_check_devices(struct sl_devices *devices)
 	for (unsigned i = 0; i < SL_DEVICES_MOST; i++) {
 		struct sl_store_device *sdev = &devices->by_index[i];
 		struct sl_stream_op *op;
-		struct sl_device *device;
 
 		if (!atomic_load_explicit(&sdev->open, memory_order_acquire) ||
 		    !stream_op_find(devices, sdev, false))
 			continue;
-		device = sdev->device;
+		struct sl_device *device = sdev->device;
 		/* A single failure may have another reason. */
 		if (!device->ops->status(device) || !device->ops->status(device))
 			continue;
@@ -322,14 +321,13 @@ static int stream_op_enqueue(sluice_store *store, struct sl_store_device *sdev,
 	struct sl_stream_op *op = calloc(1, sizeof(*op) + count * sizeof(*v));
 	struct sl_command command = {.kind = SL_WRITE_WORD};
 	size_t taken = 0;
-	int rc;
 
 	if (!op)
 		return sl_fail(-ENOMEM, "no memory");
 	op->sdev = sdev;
 	op->count = (unsigned)count;
 	op->releases = releases;
-	rc = stream_op_set(devices, op, v);
+	int rc = stream_op_set(devices, op, v);
 	if (rc) {
 		free(op);
 		return rc;
@@ -357,12 +355,11 @@ static int stream_op_begin(sluice_blob *const *v, size_t count, sluice_stream st
 {
 	struct sl_device *device = stream_op_device(v, count, stream);
 	struct sl_store_device *sdev;
-	int rc;
 
 	if (!device)
 		return sl_fail(-EINVAL, "sluice_blob_%s_on: no device has this stream",
 		               releases ? "release" : "seal");
-	rc = sl_store_device_open(v[0]->store, device, &sdev);
+	int rc = sl_store_device_open(v[0]->store, device, &sdev);
 	if (!rc)
 		rc = device->ops->stream_check(device, stream);
 	if (!rc)
@@ -384,11 +381,9 @@ int sluice_blob_seal_on(sluice_blob *blob, sluice_stream stream)
 
 int sluice_blob_release_on(sluice_blob *blob, sluice_stream stream)
 {
-	int rc;
-
 	if (!blob)
 		return 0;
-	rc = sl_store_check(blob->store, "sluice_blob_release_on");
+	int rc = sl_store_check(blob->store, "sluice_blob_release_on");
 	if (!rc)
 		rc = sl_blob_check_no_part(blob, "sluice_blob_release_on");
 	return rc ? rc : stream_op_begin(&blob, 1, stream, true);
@@ -399,12 +394,10 @@ int sluice_blob_release_on(sluice_blob *blob, sluice_stream stream)
 int sluice_blob_wait_sealed(sluice_blob *blob, int timeout_ms)
 {
 	int64_t deadline = sl_deadline(timeout_ms);
-	struct sl_devices *devices;
-	int rc;
 
 	if (!blob)
 		return sl_fail(-EINVAL, "sluice_blob_wait_sealed: the blob is NULL");
-	rc = sl_store_check(blob->store, "sluice_blob_wait_sealed");
+	int rc = sl_store_check(blob->store, "sluice_blob_wait_sealed");
 	if (rc)
 		return rc;
 	if (blob->state != SLUICE_BLOB_IS_CREATED)
@@ -412,7 +405,7 @@ int sluice_blob_wait_sealed(sluice_blob *blob, int timeout_ms)
 	if (!blob->stream_seal.requested)
 		return sl_fail(-EINVAL,
 		               "nobody has asked for the blob to be sealed in stream order");
-	devices = sl_devices_of(blob->store);
+	struct sl_devices *devices = sl_devices_of(blob->store);
 	sl_mutex_lock(&devices->mutex);
 	/* Ended by the client thread, the unmap thread, the deadline or the process's end. */
 	while (blob->stream_seal.pending && !rc && !atomic_load(&devices->stop))

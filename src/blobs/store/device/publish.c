@@ -16,12 +16,10 @@ static int publish_ask_device(sluice_store *store, const void *memory, size_t n,
                               struct sl_store_device **sdev, struct sl_lent_memory *lent)
 {
 	struct sl_device *device = sl_device_of_memory(memory);
-	uint64_t before;
-	int rc;
 
 	if (!device)
 		return sl_fail(-EINVAL, "%p is no memory of a device", memory);
-	rc = sl_store_device_by_index(store, device->index, sdev);
+	int rc = sl_store_device_by_index(store, device->index, sdev);
 	if (rc)
 		return rc;
 	if (!device->sharing->lend)
@@ -31,7 +29,7 @@ static int publish_ask_device(sluice_store *store, const void *memory, size_t n,
 	if (rc)
 		return sl_fail(rc, "%s cannot share this memory: %s", device->name,
 		               sl_error_text(rc));
-	before = (uint64_t)((uintptr_t)memory - (uintptr_t)lent->start);
+	uint64_t before = (uint64_t)((uintptr_t)memory - (uintptr_t)lent->start);
 	if (before > lent->length || n > lent->length - before)
 		return sl_fail(-EINVAL, "%zu bytes from %p on are not all in one allocation", n,
 		               memory);
@@ -44,11 +42,10 @@ static int publish_offer(sluice_blob *blob, const struct sl_lent_memory *lent, i
 	struct sl_map_request request = {.kind = SLUICE_BLOB_OF_PROCESS, .sdev = blob->sdev};
 	size_t bytes = blob->bytes;
 	union sl_message m;
-	int rc;
 
 	/* The region is the whole allocation. */
 	blob->bytes = lent->length;
-	rc = sl_blobs_lease(blob->store, &blob, 1);
+	int rc = sl_blobs_lease(blob->store, &blob, 1);
 	blob->bytes = bytes;
 	if (rc)
 		return rc;

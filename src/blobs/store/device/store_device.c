@@ -26,14 +26,13 @@ int sl_store_device_open(sluice_store *store, struct sl_device *device,
 {
 	struct sl_devices *devices = sl_devices_of(store);
 	struct sl_store_device *sdev = devices ? &devices->by_index[device->index] : NULL;
-	int rc;
 
 	if (sdev && atomic_load_explicit(&sdev->open, memory_order_acquire)) {
 		*out = sdev;
 		return 0;
 	}
 	sl_mutex_lock(&store->opening);
-	rc = device->ops->open ? device->ops->open(device) : 0;
+	int rc = device->ops->open ? device->ops->open(device) : 0;
 	if (rc)
 		rc = sl_fail(-ENOTSUP, "%s cannot be used: %s", device->name,
 		             sluice_last_message());
@@ -121,7 +120,6 @@ int sl_store_device_number(sluice_store *store, struct sl_store_device *sdev, in
 {
 	struct sl_reply reply;
 	union sl_message m;
-	int rc;
 
 	sl_mutex_lock(&store->mutex);
 	*out = sdev->number;
@@ -129,7 +127,7 @@ int sl_store_device_number(sluice_store *store, struct sl_store_device *sdev, in
 	sl_mutex_unlock(&store->mutex);
 	if (*out >= 0)
 		return 0;
-	rc = store_device_ask(store, -1, sl_device_place(sdev->device), SL_FOREVER, &m, &reply);
+	int rc = store_device_ask(store, -1, sl_device_place(sdev->device), SL_FOREVER, &m, &reply);
 	if (rc)
 		return rc;
 	*out = m.device_is.item.device;

@@ -106,10 +106,8 @@ void sl_devices_expect_exit(struct sl_devices *devices, const struct sl_device *
 
 static bool devices_forget_exit(struct sl_devices *devices)
 {
-	bool there;
-
 	sl_mutex_lock(&leaving.mutex);
-	there = sl_list_linked(&devices->exit);
+	bool there = sl_list_linked(&devices->exit);
 	if (there)
 		sl_list_remove(&devices->exit);
 	sl_mutex_unlock(&leaving.mutex);

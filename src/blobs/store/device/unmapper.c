@@ -30,7 +30,6 @@ static void unmapper_unmap_locked(sluice_store *store, struct sl_devices *device
                                   struct sl_mapping *mapping) SL_REQUIRES(&store->mutex)
 {
 	uint64_t region = mapping->region, epoch;
-	bool report;
 
 	sl_mutex_unlock(&store->mutex);
 	sl_mapping_unmap(mapping);
@@ -38,8 +37,8 @@ static void unmapper_unmap_locked(sluice_store *store, struct sl_devices *device
 	sl_mutex_lock(&store->mutex);
 	if (sl_list_linked(&mapping->bucket))
 		sl_list_remove(&mapping->bucket);
-	report = !mapping->stale && mapping->kind != SLUICE_BLOB_ON_HOST &&
-	         !unmapper_has_region_locked(store, region);
+	bool report = !mapping->stale && mapping->kind != SLUICE_BLOB_ON_HOST &&
+	              !unmapper_has_region_locked(store, region);
 	epoch = store->epoch;
 	free(mapping);
 	if (!report)

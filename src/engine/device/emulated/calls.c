@@ -8,7 +8,6 @@
  * Threads: any thread that calls the driver.
  */
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "device/emulated/emulated.h"
@@ -56,12 +55,11 @@ uint64_t sl_emulated_random(struct emulated *device, uint64_t limit)
 static void preempt_caller(struct emulated *device) SL_REQUIRES(&device->mutex)
 {
 	struct timespec pause = {0, 0};
-	uint64_t us;
 
 	if (!device->options.seed || !device->options.preempt_us ||
 	    sl_emulated_random(device, PREEMPTED_IN))
 		return;
-	us = 1 + sl_emulated_random(device, device->options.preempt_us);
+	uint64_t us = 1 + sl_emulated_random(device, device->options.preempt_us);
 	pause.tv_sec = us / 1000000;
 	pause.tv_nsec = us % 1000000 * 1000;
 	sl_mutex_unlock(&device->mutex);

@@ -60,13 +60,12 @@ static unsigned least_count(struct channel_set set)
 bool sl_emulated_channel(struct emulated *device, struct stream *stream, enum channel_type type,
                          struct channel **out)
 {
-	struct channel_set set;
 	struct channel *channel;
 
 	*out = NULL;
 	if (type == CHANNEL_NONE)
 		return true;
-	set = channels_of(device, type);
+	struct channel_set set = channels_of(device, type);
 	channel = stream->in_channel[type] ? stream->channels[type] : pick_channel(device, set, 0);
 	if (!channel)
 		channel = pick_channel(device, set,

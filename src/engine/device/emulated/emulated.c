@@ -36,12 +36,10 @@ struct emulated *sl_emulated_each(unsigned index)
 
 static int prepare_devices(struct emulated *device)
 {
-	void *arena;
-
 	if (device->arena)
 		return 0;
-	arena = mmap(NULL, EMULATED_ARENA_BYTES, PROT_NONE,
-	             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *arena = mmap(NULL, EMULATED_ARENA_BYTES, PROT_NONE,
+	                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (arena == MAP_FAILED)
 		return -ENOMEM;
 	device->arena = arena;
@@ -137,12 +135,11 @@ static struct sl_device *emulated_owner(owns *whether, const void *pointer)
 {
 	for (unsigned i = 0; i < EMULATED_DEVICES; i++) {
 		struct emulated *device = &all.devices[i];
-		bool found;
 
 		if (!sl_emulated_started(device))
 			continue;
 		sl_mutex_lock(&device->mutex);
-		found = whether(device, pointer);
+		bool found = whether(device, pointer);
 		sl_mutex_unlock(&device->mutex);
 		if (found)
 			return &device->base;

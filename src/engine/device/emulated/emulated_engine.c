@@ -71,11 +71,9 @@ struct look {
 static bool engine_delayed(struct emulated *device, struct command *command, struct look *look)
 	SL_REQUIRES(&device->mutex)
 {
-	int64_t now;
-
 	if (!device->options.seed || !device->options.delay_us)
 		return false;
-	now = sl_now();
+	int64_t now = sl_now();
 	if (!command->begin) {
 		command->begin = now;
 		if (!sl_emulated_random(device, 2))

@@ -28,11 +28,10 @@ struct order {
 static struct command *new_command(struct emulated *device)
 {
 	struct sl_list *link = sl_list_take(&device->spare);
-	struct command *block;
 
 	if (link)
 		return SL_CONTAINER(link, struct command, in_device);
-	block = calloc(BLOCK_COMMANDS, sizeof(*block));
+	struct command *block = calloc(BLOCK_COMMANDS, sizeof(*block));
 	if (!block)
 		return NULL;
 	for (unsigned i = 1; i < BLOCK_COMMANDS; i++)
@@ -190,12 +189,11 @@ static int give_order(struct emulated *device, struct stream *stream, struct ord
 {
 	struct channel *channel;
 	enum channel_type type;
-	struct command *command;
 	int rc = admit_order(device, stream, order, &type, &channel);
 
 	if (rc)
 		return rc;
-	command = new_command(device);
+	struct command *command = new_command(device);
 	if (!command)
 		return -ENOMEM;
 	*command = order->command;
@@ -209,12 +207,11 @@ static int give_single(struct emulated *device, sluice_stream handle,
                        enum sluice_emulated_kind kind, struct order *order)
 {
 	int rc = sl_emulated_enter(device, kind);
-	struct stream *stream;
 	struct command *command;
 
 	if (rc)
 		return rc;
-	stream = sl_emulated_stream(device, handle);
+	struct stream *stream = sl_emulated_stream(device, handle);
 	rc = stream ? give_order(device, stream, order, &command) : -EINVAL;
 	sl_emulated_leave(device);
 	return rc;
@@ -268,7 +265,6 @@ static int enqueue_batch(struct emulated *device, sluice_stream stream,
 	struct order order = {.call = "batch of copies"};
 	struct copy *batch = calloc(count, sizeof(*batch));
 	bool reaches = sl_emulated_reach(&device->base, NULL);
-	int rc;
 
 	if (!batch)
 		return -ENOMEM;
@@ -278,7 +274,7 @@ static int enqueue_batch(struct emulated *device, sluice_stream stream,
 	order.command.kind = COPY;
 	order.command.copy.batch = batch;
 	order.command.copy.count = count;
-	rc = give_single(device, stream, SLUICE_EMULATED_COPY, &order);
+	int rc = give_single(device, stream, SLUICE_EMULATED_COPY, &order);
 	if (rc)
 		free(batch);
 	return rc;
@@ -314,11 +310,10 @@ int sl_emulated_enqueue(struct sl_device *base, sluice_stream stream,
 
 static int kind_of_bytes(struct emulated *device, const void *memory, size_t length)
 {
-	enum memory_kind kind;
 	char *bytes;
 
 	sl_mutex_lock(&device->mutex);
-	kind = sl_emulated_memory_kind(device, memory, length, &bytes);
+	enum memory_kind kind = sl_emulated_memory_kind(device, memory, length, &bytes);
 	sl_mutex_unlock(&device->mutex);
 	return kind;
 }
@@ -327,12 +322,11 @@ static int copy_and_wait(struct emulated *device, sluice_stream handle, struct o
 {
 	int rc = sl_emulated_enter(device, SLUICE_EMULATED_SYNCHRONIZE);
 	struct command *commands[2] = {NULL, NULL};
-	struct stream *stream;
 
 	if (rc)
 		return rc;
 	order->waits = true;
-	stream = sl_emulated_stream(device, handle);
+	struct stream *stream = sl_emulated_stream(device, handle);
 	rc = stream ? give_order(device, stream, order, &commands[0]) : -EINVAL;
 	if (!rc)
 		rc = sl_emulated_wait_for(device, commands, "copy that waits");
@@ -349,7 +343,6 @@ int sl_emulated_copy(struct sl_device *base, sluice_stream stream, void *to, con
 	struct emulated *device = sl_emulated_of(base);
 	struct order order = {.call = "copy", .any_host = true};
 	void *staged = NULL;
-	int rc;
 
 	order.command.kind = COPY;
 	order.command.copy.one = copy_of(device, to, from, length, true);
@@ -362,7 +355,7 @@ int sl_emulated_copy(struct sl_device *base, sluice_stream stream, void *to, con
 		memcpy(staged, from, length);
 		order.command.copy.staged = staged;
 	}
-	rc = give_single(device, stream, SLUICE_EMULATED_COPY, &order);
+	int rc = give_single(device, stream, SLUICE_EMULATED_COPY, &order);
 	if (rc)
 		free(staged);
 	return rc;
@@ -402,7 +395,6 @@ int sl_emulated_launch(int device, sluice_stream stream, enum command_kind kind,
 {
 	struct emulated *found = sl_emulated_numbered(device);
 	struct order order = {.command.kind = kind, .call = "launch"};
-	int rc;
 
 	if (!found)
 		return -ENODEV;
@@ -410,7 +402,7 @@ int sl_emulated_launch(int device, sluice_stream stream, enum command_kind kind,
 		return sl_fail(-EINVAL, "there is no function to run");
 	order.command.call.function = function;
 	order.command.call.argument = argument;
-	rc = give_single(found, stream, SLUICE_EMULATED_LAUNCH, &order);
+	int rc = give_single(found, stream, SLUICE_EMULATED_LAUNCH, &order);
 	if (rc)
 		sl_fail(rc, "%s: cannot launch: %s", found->base.name, sl_error_text(rc));
 	return rc;

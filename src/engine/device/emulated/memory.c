@@ -91,11 +91,10 @@ char *sl_emulated_peer(struct emulated *device, const void *memory, size_t lengt
 bool sl_emulated_reach(struct sl_device *base, struct sl_device *other)
 {
 	struct emulated *device = sl_emulated_of(base);
-	bool can;
 
 	(void)other;
 	sl_mutex_lock(&device->mutex);
-	can = !device->options.no_peers;
+	bool can = !device->options.no_peers;
 	sl_mutex_unlock(&device->mutex);
 	return can;
 }
@@ -187,22 +186,19 @@ int sl_emulated_range_add(struct emulated *device, enum sluice_emulated_kind kin
 
 int sl_emulated_alloc(struct sl_device *base, size_t length, void **out)
 {
-	struct range *range;
-	int rc;
-
 	if (!length)
 		return -EINVAL;
 	if (length > EMULATED_MEMORY_BYTES)
 		return -ENOMEM;
-	range = sl_emulated_range_new(length, PROT_READ | PROT_WRITE,
-	                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
+	struct range *range = sl_emulated_range_new(
+		length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
 	if (!range)
 		return -ENOMEM;
 	range->taken = range->length;
 	if (range->length >= HUGE_BYTES)
 		(void)madvise(range->bytes, range->length, MADV_HUGEPAGE);
-	rc = sl_emulated_range_add(sl_emulated_of(base), SLUICE_EMULATED_ALLOC, "alloc", length,
-	                           range);
+	int rc = sl_emulated_range_add(sl_emulated_of(base), SLUICE_EMULATED_ALLOC, "alloc", length,
+	                               range);
 	if (rc)
 		sl_emulated_range_free(range);
 	else
@@ -242,10 +238,8 @@ int sl_emulated_drain(struct emulated *device, const char *call, bool in_free)
 static int withdraw_range(struct emulated *device, struct sl_intervals *set, const char *call,
                           struct range *range) SL_REQUIRES(&device->mutex)
 {
-	int rc;
-
 	range->leaving = true;
-	rc = sl_emulated_drain(device, call, set == &device->allocations);
+	int rc = sl_emulated_drain(device, call, set == &device->allocations);
 	sl_intervals_remove(set, &range->at);
 	return rc;
 }
@@ -274,12 +268,11 @@ int sl_emulated_range_remove(struct emulated *device, const char *call, struct r
 int sl_emulated_free(struct sl_device *base, void *memory)
 {
 	struct emulated *device = sl_emulated_of(base);
-	struct range *range;
 	int rc = sl_emulated_enter_to_release(device, SLUICE_EMULATED_FREE);
 
 	if (rc)
 		return rc;
-	range = range_starting_at(&device->allocations, memory);
+	struct range *range = range_starting_at(&device->allocations, memory);
 	if (range && range->kind != RANGE_ALLOCATED)
 		range = NULL;
 	rc = range ? sl_emulated_range_remove(device, "free", range) : -EINVAL;
@@ -318,19 +311,17 @@ static int insert_registration(struct emulated *device, struct range *range)
 int sl_emulated_register(struct sl_device *base, void *memory, size_t length)
 {
 	struct emulated *device = sl_emulated_of(base);
-	struct range *range;
-	int rc;
 
 	if (!memory || !length || (uintptr_t)memory % PAGE || length % PAGE ||
 	    in_arena(device, memory) || is_elsewhere(device, memory))
 		return -EINVAL;
-	range = calloc(1, sizeof(*range));
+	struct range *range = calloc(1, sizeof(*range));
 	if (!range)
 		return -ENOMEM;
 	range->bytes = memory;
 	range->at.start = (uintptr_t)memory;
 	range->at.end = range->at.start + length;
-	rc = insert_registration(device, range);
+	int rc = insert_registration(device, range);
 	if (rc)
 		free(range);
 	return rc;
@@ -339,12 +330,11 @@ int sl_emulated_register(struct sl_device *base, void *memory, size_t length)
 int sl_emulated_unregister(struct sl_device *base, void *memory)
 {
 	struct emulated *device = sl_emulated_of(base);
-	struct range *range;
 	int rc = sl_emulated_enter_to_release(device, SLUICE_EMULATED_REGISTER);
 
 	if (rc)
 		return rc;
-	range = range_starting_at(&device->registrations, memory);
+	struct range *range = range_starting_at(&device->registrations, memory);
 	rc = range ? withdraw_range(device, &device->registrations, "unregister", range) : -EINVAL;
 	sl_emulated_leave(device);
 	free(range);
@@ -354,12 +344,11 @@ int sl_emulated_unregister(struct sl_device *base, void *memory)
 bool sl_emulated_registered(struct sl_device *base, const void *memory, size_t length)
 {
 	struct emulated *device = sl_emulated_of(base);
-	bool found;
 
 	if (sl_emulated_count(SLUICE_EMULATED_CLASSIFY) || !sl_emulated_started(device))
 		return false;
 	sl_mutex_lock(&device->mutex);
-	found = range_covers(find_range(&device->registrations, memory), memory, length);
+	bool found = range_covers(find_range(&device->registrations, memory), memory, length);
 	sl_mutex_unlock(&device->mutex);
 	return found;
 }
@@ -368,12 +357,11 @@ int sl_emulated_allocation(struct sl_device *base, const void *memory, struct sl
 {
 	struct emulated *device = sl_emulated_of(base);
 	int rc = sl_emulated_count(SLUICE_EMULATED_CLASSIFY);
-	struct range *range;
 
 	if (rc)
 		return rc;
 	sl_mutex_lock(&device->mutex);
-	range = find_range(&device->allocations, memory);
+	struct range *range = find_range(&device->allocations, memory);
 	if (range)
 		*out = (struct sl_allocation){range->at.start, range->at.end - range->at.start};
 	sl_mutex_unlock(&device->mutex);

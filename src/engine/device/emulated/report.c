@@ -84,11 +84,10 @@ void sluice_emulated_report(int device, void (*line)(void *, const char *), void
 	struct emulated *found = sl_emulated_numbered(device);
 	char *text = NULL, *rest;
 	size_t size;
-	FILE *file;
 
 	if (!found || !line || sl_emulated_start(found))
 		return;
-	file = open_memstream(&text, &size);
+	FILE *file = open_memstream(&text, &size);
 	if (!file)
 		return;
 	sl_mutex_lock(&found->mutex);

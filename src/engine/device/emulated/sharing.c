@@ -71,10 +71,9 @@ static bool is_device_memory(const struct emulated *device, const char *path)
 {
 	char start[48], wanted[64], link[64];
 	ssize_t n = readlink(path, link, sizeof(link));
-	size_t length;
 
 	memory_name(device, start);
-	length = snprintf(wanted, sizeof(wanted), "/memfd:%s", start);
+	size_t length = snprintf(wanted, sizeof(wanted), "/memfd:%s", start);
 	return n >= (ssize_t)length && !memcmp(link, wanted, length);
 }
 
@@ -100,14 +99,13 @@ static int add_mapping(struct emulated *device, enum range_kind kind, int fd, si
 {
 	int protection = read_only ? PROT_READ : PROT_READ | PROT_WRITE;
 	struct range *range = sl_emulated_range_new(length, protection, MAP_SHARED, fd);
-	int rc;
 
 	if (!range)
 		return -ENOMEM;
 	range->kind = kind;
 	range->taken = kind == RANGE_MADE ? range->length : 0;
 	range->read_only = read_only;
-	rc = sl_emulated_range_add(device, SLUICE_EMULATED_SHARE, "map", length, range);
+	int rc = sl_emulated_range_add(device, SLUICE_EMULATED_SHARE, "map", length, range);
 	if (rc)
 		sl_emulated_range_free(range);
 	else
@@ -225,11 +223,10 @@ static int fill_vacant(struct emulated *device, int fd, size_t length, const voi
 {
 	char *bytes = mmap(NULL, length, PROT_READ, MAP_SHARED, fd, 0);
 	struct range *range = NULL;
-	int rc;
 
 	if (bytes == MAP_FAILED)
 		return -ENOMEM;
-	rc = sl_emulated_enter(device, SLUICE_EMULATED_SHARE);
+	int rc = sl_emulated_enter(device, SLUICE_EMULATED_SHARE);
 	if (!rc) {
 		rc = sl_emulated_pass(device, "map");
 		range = rc ? NULL : find_shared(device, at, length, 1u << RANGE_VACANT);
@@ -274,11 +271,10 @@ static int emulated_map(struct sl_device *base, int fd, size_t length, struct sl
 static int drop_mapping(struct emulated *device, const void *memory, size_t length, unsigned kinds)
 {
 	int rc = sl_emulated_enter_to_release(device, SLUICE_EMULATED_UNMAP);
-	struct range *range;
 
 	if (rc)
 		return rc;
-	range = find_shared(device, memory, length, kinds);
+	struct range *range = find_shared(device, memory, length, kinds);
 	rc = range ? end_range(device, range) : -EINVAL;
 	sl_emulated_leave(device);
 	if (range)
@@ -299,11 +295,10 @@ static int emulated_vacate(struct sl_device *base, void *memory, size_t length)
 {
 	struct emulated *device = sl_emulated_of(base);
 	int rc = sl_emulated_enter(device, SLUICE_EMULATED_UNMAP);
-	struct range *range;
 
 	if (rc)
 		return rc;
-	range = find_shared(device, memory, length, 1u << RANGE_MAPPED);
+	struct range *range = find_shared(device, memory, length, 1u << RANGE_MAPPED);
 	rc = range && !range->there ? 0 : -EINVAL;
 	if (!rc) {
 		range->leaving = true;
@@ -323,11 +318,10 @@ static int emulated_abandon(struct sl_device *base, void *at, size_t length)
 {
 	struct emulated *device = sl_emulated_of(base);
 	int rc = sl_emulated_enter_to_release(device, SLUICE_EMULATED_UNMAP);
-	struct range *range;
 
 	if (rc)
 		return rc;
-	range = find_shared(device, at, length, 1u << RANGE_VACANT);
+	struct range *range = find_shared(device, at, length, 1u << RANGE_VACANT);
 	if (range)
 		sl_intervals_remove(&device->allocations, &range->at);
 	sl_emulated_leave(device);
@@ -374,13 +368,12 @@ static int make_lendable(struct emulated *device, struct range *range)
 static int hold_engine_still(struct emulated *device, const void *memory, struct range **out)
 	SL_REQUIRES(&device->mutex)
 {
-	struct range *range;
 	int rc = 0;
 
 	device->lending++;
 	while (!device->error && device->executing)
 		sl_emulated_sleep(device, &device->progress, "lend", "something runs");
-	range = sl_emulated_range_at(device, memory);
+	struct range *range = sl_emulated_range_at(device, memory);
 	if (device->error)
 		rc = device->error;
 	else if (!range || range->leaving || range->kind != RANGE_ALLOCATED)
@@ -421,13 +414,12 @@ static int open_lent(const struct emulated *device, const struct handle *handle,
 {
 	struct stat st;
 	char path[48];
-	int fd;
 
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", handle->process, handle->fd);
 	errno = 0;
 	if (!is_device_memory(device, path))
 		return errno == EACCES || errno == EPERM ? -EACCES : -ENOENT;
-	fd = open(path, O_RDWR | O_CLOEXEC);
+	int fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
 		return errno == EACCES || errno == EPERM ? -EACCES : -ENOENT;
 	/* A process ID or descriptor number may have been reused. */

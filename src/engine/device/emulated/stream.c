@@ -14,13 +14,11 @@
 
 struct stream *sl_emulated_stream(struct emulated *device, sluice_stream stream)
 {
-	struct sl_interval *found;
-
 	if ((uintptr_t)stream <= 1)
 		return &device->legacy;
 	if ((uintptr_t)stream == 2)
 		return &device->per_thread;
-	found = sl_emulated_lookup(&device->streams, stream);
+	struct sl_interval *found = sl_emulated_lookup(&device->streams, stream);
 	return found ? SL_CONTAINER(found, struct stream, handle) : NULL;
 }
 
@@ -62,11 +60,10 @@ int sl_emulated_stream_new(struct sl_device *base, sluice_stream *out)
 {
 	struct emulated *device = sl_emulated_of(base);
 	struct stream *stream = calloc(1, sizeof(*stream));
-	int rc;
 
 	if (!stream)
 		return -ENOMEM;
-	rc = begin_call(device, SLUICE_EMULATED_STREAM, "stream_new");
+	int rc = begin_call(device, SLUICE_EMULATED_STREAM, "stream_new");
 	if (rc) {
 		free(stream);
 		return rc;
@@ -124,11 +121,10 @@ int sl_emulated_stream_query(struct sl_device *base, sluice_stream handle)
 {
 	struct emulated *device = sl_emulated_of(base);
 	int rc = sl_emulated_enter(device, SLUICE_EMULATED_QUERY);
-	struct stream *stream;
 
 	if (rc)
 		return rc;
-	stream = sl_emulated_stream(device, handle);
+	struct stream *stream = sl_emulated_stream(device, handle);
 	rc = stream ? stream_idle(device, stream) : -EINVAL;
 	sl_emulated_leave(device);
 	return rc;
@@ -139,11 +135,10 @@ int sl_emulated_stream_synchronize(struct sl_device *base, sluice_stream handle)
 	struct emulated *device = sl_emulated_of(base);
 	int rc = sl_emulated_enter(device, SLUICE_EMULATED_SYNCHRONIZE);
 	struct command *last[2] = {NULL, NULL};
-	struct stream *stream;
 
 	if (rc)
 		return rc;
-	stream = sl_emulated_stream(device, handle);
+	struct stream *stream = sl_emulated_stream(device, handle);
 	last[0] = stream ? last_command(stream) : NULL;
 	if (stream == &device->legacy)
 		last[1] = last_command(&device->per_thread);
@@ -171,11 +166,10 @@ int sl_emulated_event_new(struct sl_device *base, sluice_event *out)
 {
 	struct emulated *device = sl_emulated_of(base);
 	struct event *event = calloc(1, sizeof(*event));
-	int rc;
 
 	if (!event)
 		return -ENOMEM;
-	rc = begin_call(device, SLUICE_EMULATED_EVENT, "event_new");
+	int rc = begin_call(device, SLUICE_EMULATED_EVENT, "event_new");
 	if (rc) {
 		free(event);
 		return rc;
@@ -190,13 +184,12 @@ int sl_emulated_event_free(struct sl_device *base, sluice_event handle)
 {
 	struct emulated *device = sl_emulated_of(base);
 	int rc = sl_emulated_enter_to_release(device, SLUICE_EMULATED_EVENT);
-	struct event *event;
 
 	if (rc)
 		return rc;
 	(void)sl_emulated_pass(device, "event_free");
 	rc = device->error;
-	event = sl_emulated_event(device, handle);
+	struct event *event = sl_emulated_event(device, handle);
 	if (event) {
 		sl_intervals_remove(&device->events, &event->handle);
 		if (event->record)
@@ -213,11 +206,10 @@ int sl_emulated_event_query(struct sl_device *base, sluice_event handle)
 {
 	struct emulated *device = sl_emulated_of(base);
 	int rc = sl_emulated_enter(device, SLUICE_EMULATED_QUERY);
-	struct event *event;
 
 	if (rc)
 		return rc;
-	event = sl_emulated_event(device, handle);
+	struct event *event = sl_emulated_event(device, handle);
 	rc = event ? !event->record : -EINVAL;
 	sl_emulated_leave(device);
 	return rc;
@@ -228,11 +220,10 @@ int sl_emulated_event_synchronize(struct sl_device *base, sluice_event handle)
 	struct emulated *device = sl_emulated_of(base);
 	int rc = sl_emulated_enter(device, SLUICE_EMULATED_SYNCHRONIZE);
 	struct command *record[2] = {NULL, NULL};
-	struct event *event;
 
 	if (rc)
 		return rc;
-	event = sl_emulated_event(device, handle);
+	struct event *event = sl_emulated_event(device, handle);
 	record[0] = event ? event->record : NULL;
 	rc = event ? sl_emulated_wait_for(device, record, "event_synchronize") : -EINVAL;
 	sl_emulated_leave(device);
@@ -245,7 +236,6 @@ int sl_emulated_wait_for(struct emulated *device, struct command *const commands
                          const char *call)
 {
 	struct waiter waiters[2];
-	int rc;
 
 	for (int i = 0; i < 2; i++) {
 		waiters[i] = (struct waiter){.caller = true, .ready = !commands[i]};
@@ -254,7 +244,7 @@ int sl_emulated_wait_for(struct emulated *device, struct command *const commands
 	}
 	while (!device->error && !(waiters[0].ready && waiters[1].ready))
 		sl_emulated_sleep(device, &device->reached, call, "the stream is not there yet");
-	rc = device->error;
+	int rc = device->error;
 	for (int i = 0; i < 2; i++) {
 		if (!waiters[i].ready)
 			sl_list_remove(&waiters[i].link);

@@ -3,8 +3,8 @@
  * Chunks
  *
  * Cuts the extents of a staged operation into chunks, each of which a slot holds. Extents that are
- * near each other in the file lie in the slot as in the file, with the bytes between them, so that
- * they are read in large pieces; each of them is a span, which is copied to its own memory. Long
+ * near each other in the file lie in the slot as in the file, with the bytes between them: large
+ * pieces bring them. Each of them is a span, which is copied to its own memory. Long
  * ranges of the file have slots of their own, in which bytes that are aligned in the file are
  * aligned in memory. Short ranges are packed, several to a slot. Only arithmetic; any thread.
  */

@@ -4,9 +4,9 @@
  *
  * The same bytes into memory of several devices, awaited on the host: they are read once, and each
  * chunk goes on, by copiers, while the next are read. The first target is the operation's own
- * memory. A target gets its bytes from one before it that its device reaches, as soon as they are
- * there, else from the slot, which is free again when no target needs it any more; the copies
- * between devices go on without it. The copiers' threads, and those that end pieces.
+ * memory. A target gets its bytes from an earlier target that its device reaches, as soon as
+ * that has them, else from the slot. The slot is free again when no target needs it any more; the
+ * copies between devices go on without it. The copiers' threads, and those that end pieces.
  */
 #include <errno.h>
 #include <limits.h>

@@ -2,12 +2,11 @@
 /*
  * Stream order
  *
- * Submits an operation in stream order, and hears from the poller how far its stream has come.
- * docs/asynchrony.md gives the reasons for these steps: the submitting call waits for slots and for
- * room in the stream before the operation enters the order of its object; then it enters that order
- * and its commands are enqueued in one step, in which only the driver may block; and the
- * processor's part of each command can run before the command is enqueued. The submitting thread,
- * the poller's, and the copier's where a stream has to run out.
+ * Submits an operation in stream order, and hears from the poller how far its stream has come. The
+ * submitting call waits for slots and for room in the stream. Then, in one step, the operation
+ * enters the order of its object and its commands are enqueued; only the driver may block there.
+ * The processor's part of a command can run before that is enqueued. docs/asynchrony.md has the
+ * reasons. Threads: the submitting, the poller's, and the copier's where a stream has to run out.
  */
 #include <errno.h>
 #include <limits.h>
@@ -322,10 +321,10 @@ static int stream_refuse(int rc, const struct sluice_op *op)
 }
 
 /*
- * Takes room for the first window, then ctx->submission, and enters the order of the object. No
- * operation may be enqueued behind an operation that needs a thread that the driver may hold up, or
- * that has yet to enqueue commands itself, perhaps on the same stream; and an operation that its
- * stream moves, behind none at all. Returns as sl_order_enter(), with ctx->submission unless
+ * Takes room for the first window, then ctx->submission, and enters the order of the object. An
+ * operation is never enqueued behind another that needs a thread which the driver may hold up, or
+ * that still has commands to enqueue, perhaps on the same stream; an operation that its stream
+ * moves, behind none at all. Returns as sl_order_enter(), with ctx->submission unless
  * negative.
  */
 static int stream_enter_order(struct sluice_op *op, const struct sl_window *window) SL_UNCHECKED
