@@ -646,8 +646,8 @@ SLUICE_API int sluice_blob_origin(const sluice_blob *b, struct sluice_blob_sourc
  * and no later blob. If the answer is lost with the server, the next one knows whether the blob was
  * deleted for this call, as long as the daemon remembers (the last 4095 deletes). So of several
  * calls that delete the same blob one returns 0. A seal that replaces the blob meanwhile counts as
- * coming after the delete. A seal with `replaces` proves that the blob was still there: then a call
- * by name begins anew, and may delete the blob of that seal.
+ * coming after one delete by name, and before a delete by id. A seal with `replaces` proves that
+ * the blob was still there: then a call by name begins anew, and may delete the blob of that seal.
  *
  * Return 0, or
  *   -ENOENT   there is no such blob

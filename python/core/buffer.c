@@ -28,15 +28,29 @@ static int held_clear(void)
 	return 0;
 }
 
+/* Returns whether the array refuses the buffer protocol in every form; an interrupt stays. */
+static bool held_never(PyObject *buffer)
+{
+	Py_buffer view;
+
+	if (PyObject_GetBuffer(buffer, &view, PyBUF_INDIRECT))
+		return !held_clear();
+	PyBuffer_Release(&view);
+	return false;
+}
+
 /* Exporters raise ValueError or BufferError: callers see BufferError. Returns -1, or 0 if the array has
- * another way: CuPy's have the buffer protocol, and refuse it for memory of a device. */
-static int held_refuse(PyObject *buffer)
+ * another way: CuPy's have the buffer protocol, and refuse it for memory of a device, and JAX's for bf16 and
+ * FP8. The capsules of JAX omit that its arrays are read-only: they are no destinations. */
+static int held_refuse(PyObject *buffer, bool writable)
 {
 	PyObject *type, *value, *traceback, *other;
 
 	PyErr_Fetch(&type, &value, &traceback);
 	PyErr_NormalizeException(&type, &value, &traceback);
 	other = PyObject_GetAttrString(buffer, "__cuda_array_interface__");
+	if (!other && !held_clear() && !writable && held_never(buffer))
+		other = PyObject_GetAttrString(buffer, "__dlpack__");
 	if (!other && !held_clear())
 		PyErr_Format(PyErr_GivenExceptionMatches(type, PyExc_ValueError) ? PyExc_BufferError
 		                                                                 : type,
@@ -76,7 +90,9 @@ static int held_export(PyObject *buffer, int flags, struct held *out)
 		if (held_clear())
 			return -1;
 		if (PyObject_GetBuffer(buffer, &out->view, flags))
-			return PyErr_ExceptionMatches(PyExc_Exception) ? held_refuse(buffer) : -1;
+			return PyErr_ExceptionMatches(PyExc_Exception)
+			               ? held_refuse(buffer, flags & PyBUF_WRITABLE)
+			               : -1;
 	}
 	out->exported = true;
 	out->data = out->view.buf;

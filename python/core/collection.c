@@ -100,9 +100,11 @@ struct sluice_collection_tensor *call_tensors(struct call *call, PyObject *list)
 		const char *name, *last_device = device, *last_type = type;
 		struct lengths shape = {0};
 		uint64_t data, *copy;
+		PyObject *text;
 
-		if (!PyArg_ParseTuple(PyList_GetItem(list, i), "ssO&sO&", &name, &type,
+		if (!PyArg_ParseTuple(PyList_GetItem(list, i), "OsO&sO&", &text, &type,
 		                      parse_lengths, &shape, &device, parse_number, &data) ||
+		    !(name = parse_text("a name of a tensor", text)) ||
 		    (device != last_device && parse_device(device, &t->device)) ||
 		    !(copy = call_copy(call, NULL, sizeof(shape.of) + strlen(name))))
 			return NULL;

@@ -7,6 +7,7 @@ import atexit
 import contextlib
 import copy as copies
 import io
+import operator
 import os
 import time
 import warnings
@@ -108,7 +109,7 @@ class File(_core.File):
     def _prepare(self, uri: str | os.PathLike[str], mode: str, headers: _Headers, context: _context.Context | None,
                  options: dict[str, Any]) -> dict[str, Any]:
         """The arguments of the extension."""
-        self.uri, self.mode = os.fspath(uri), str(mode).replace("b", "", 1)
+        self.uri, self.mode = os.fsdecode(uri), str(mode).replace("b", "", 1)
         if self.mode not in _MODES:
             raise ValueError(f"mode {mode!r} is none of {', '.join(_MODES)}")
         flags = _MODES[self.mode]
@@ -257,7 +258,8 @@ class _RawFile(io.RawIOBase):
     """A position in a File."""
 
     def __init__(self, file: File) -> None:
-        self.file = file
+        self.file, self.name = file, _core.uri_name(file.uri)
+        self.mode = {"r": "rb", "w": "wb", "x": "xb", "r+": "rb+", "a": "ab+"}[file.mode]  # of io.FileIO
         self.position = file.size if file.mode == "a" else 0
         self.discarded = False
 
@@ -272,18 +274,21 @@ class _RawFile(io.RawIOBase):
         return self.readable() or not self.file.uri.lower().startswith("s3:")
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self.tell()
         if whence not in (os.SEEK_SET, os.SEEK_CUR, os.SEEK_END):
             raise ValueError(f"whence is {whence}, not 0, 1 or 2")
         found = self.file.stat() if whence == os.SEEK_END else None
         if found and found.size_unknown:
             raise io.UnsupportedOperation("the file has no length that is known before it is read")
-        position = offset + (0, self.position, found.size if found else 0)[whence]
+        position = operator.index(offset) + (0, self.position, found.size if found else 0)[whence]
         if position < 0:
             raise ValueError(f"position {position} is before the start of the file")
         self.position = position
         return position
 
     def tell(self) -> int:
+        if self.closed:
+            raise ValueError("the file is closed")
         return self.position
 
     def readinto(self, buffer: Any) -> int:

@@ -23,10 +23,19 @@ class Save(Call):
     If it is dropped it goes on, and the end of the interpreter waits for it.
     """
 
-    def __init__(self, core: _core.Save, keep: list[Any], digests: str | os.PathLike[str] | None) -> None:
-        self._core, self._keep, self._digests = core, keep, digests
+    def __init__(self, keep: list[Any], digests: str | os.PathLike[str] | None, *begin: Any) -> None:
+        from . import _threads
+
+        self._keep, self._digests = keep, digests
+        calls = _threads.calls()
+        calls.reserve()  # what has no thread does not begin
+        try:
+            self._core = _core.Save(*begin)
+        except BaseException:
+            calls.put(lambda: None)
+            raise
         _running.add(self)
-        super().__init__(self._run)
+        self._future = calls.put(self._run)
 
     def _run(self) -> int:
         try:
@@ -156,6 +165,5 @@ def save(tensors: Mapping[str, Any], uri: str | os.PathLike[str], *, metadata: M
             joined = _joined(streams, torch)  # kept until its event is recorded
             streams = {str(joined.device): joined.cuda_stream}
     place, number = next(iter(streams.items()), ("cpu", None))
-    core = _core.Save(context or _context.default(), os.fspath(uri), _context.header_lines(headers), rows, keep,
-                      shard_bytes, pairs, shared == "alias", durable, digests is not None, place, number)
-    return Save(core, keep, digests)
+    return Save(keep, digests, context or _context.default(), os.fspath(uri), _context.header_lines(headers), rows,
+                keep, shard_bytes, pairs, shared == "alias", durable, digests is not None, place, number)

@@ -23,14 +23,21 @@ class Pool(Executor):
         self.threads = 0  # guarded by the lock
 
     def submit(self, call: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
+        self.reserve()
+        return self.put(functools.partial(call, *arguments, **options))
+
+    def reserve(self) -> None:
+        """Have a thread for one put() that follows; RuntimeError: there is none."""
         if sys.is_finalizing():
             raise RuntimeError("the interpreter has ended, and starts no thread")
-        future: Future[Any] = Future()
         with self.lock:
             if not self.idle.acquire(blocking=False) and self.threads < self.most:
                 threading.Thread(target=self.run, name="sluice-call", daemon=True).start()
                 self.threads += 1
-        self.calls.put((future, functools.partial(call, *arguments, **options)))
+
+    def put(self, call: Callable[[], Any]) -> Future[Any]:
+        future: Future[Any] = Future()
+        self.calls.put((future, call))
         return future
 
     def run(self) -> None:

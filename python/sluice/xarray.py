@@ -73,7 +73,11 @@ class SluiceBackendEntrypoint(H5netcdfBackendEntrypoint):
         return False
 
     def open_dataset(self, filename_or_obj: Any, **options: Any) -> Any:
+        path = os.fspath(filename_or_obj)
+        if "://" in path:
+            raise ValueError(f"the engine sluice opens local files, and {path!r} is none; "
+                             "engine='h5netcdf' takes the file object of fsspec.open()")
         decodes = {name: options.pop(name) for name in _DECODES if name in options}
-        store = _Store.open(os.path.abspath(os.fspath(filename_or_obj)), **{"phony_dims": "access", **options})
+        store = _Store.open(os.path.abspath(path), **{"phony_dims": "access", **options})
         with store._manager.acquire_context():
             return StoreBackendEntrypoint().open_dataset(store, **decodes)

@@ -112,15 +112,6 @@ unsigned sl_machine_nodes(const char *root);
  */
 cpu_set_t *sl_machine_cores(const char *root, int node, size_t *bytes);
 
-/* Returns the bytes of a page of the kernel: 4 KiB, or 16 or 64. */
-size_t sl_page_size(void);
-/* Returns bytes rounded up to pages; less than bytes if that overflows. */
-static inline size_t sl_whole_pages(size_t bytes)
-{
-	size_t page = sl_page_size();
-
-	return (bytes + page - 1) / page * page;
-}
 #define SL_HUGE_PAGE ((size_t)2 << 20)
 /*
  * Maps private memory, whole pages of it, for munmap(). Memory of a huge page or more begins at

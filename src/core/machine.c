@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory in whole pages. How much of it, and of processor time, this process may use: those of the
- * machine, or the limit of a cgroup that it is in (Linux, Documentation/admin-guide:
- * cgroup-v1/memory.rst, cgroup-v2.rst; scheduler/sched-bwc.rst); and the cores of NUMA nodes
- * (admin-guide/cputopology.rst). Any thread.
+ * How much memory and processor time this process may use: those of the machine, or the limit of a
+ * cgroup that it is in (Linux, Documentation/admin-guide/cgroup-v1/memory.rst, cgroup-v2.rst and
+ * scheduler/sched-bwc.rst); and the cores of NUMA nodes (admin-guide/cputopology.rst). Any thread.
  */
 #include <errno.h>
 #include <glob.h>
@@ -12,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "core/core.h"
@@ -196,41 +194,4 @@ cpu_set_t *sl_machine_cores(const char *root, int node, size_t *bytes)
 		fclose(list);
 	CPU_FREE(all);
 	return set;
-}
-
-size_t sl_page_size(void)
-{
-	return (size_t)sysconf(_SC_PAGESIZE);
-}
-
-void *sl_private_map(size_t bytes)
-{
-	size_t page = sl_page_size(), align = bytes >= SL_HUGE_PAGE ? SL_HUGE_PAGE : page;
-	size_t whole = sl_whole_pages(bytes), spare = align - page;
-
-	if (whole < bytes || whole + spare < whole)
-		return NULL;
-	char *at = mmap(NULL, whole + spare, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-	                -1, 0);
-	if (at == MAP_FAILED)
-		return NULL;
-	size_t before = -(uintptr_t)at % align;
-	if (before)
-		munmap(at, before);
-	if (before < spare)
-		munmap(at + before + whole, spare - before);
-	if (align == SL_HUGE_PAGE)
-		madvise(at + before, whole, MADV_HUGEPAGE);
-	return at + before;
-}
-
-bool sl_private_touch(void *memory, size_t bytes)
-{
-	if (!madvise(memory, bytes, MADV_POPULATE_WRITE))
-		return true;
-	/* Linux before 5.14. */
-	bool old = errno == EINVAL;
-	for (size_t at = 0; old && at < bytes; at += sl_page_size())
-		((volatile char *)memory)[at] = 0;
-	return old;
 }

@@ -397,3 +397,8 @@ unsigned sl_cores(void)
 		cores = (unsigned)CPU_COUNT(&set);
 	return SL_MAX(SL_MIN(cores, most), 1);
 }
+
+size_t sl_page_size(void)
+{
+	return (size_t)sysconf(_SC_PAGESIZE);
+}

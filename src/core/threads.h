@@ -141,6 +141,15 @@ void sl_gate_open(struct sl_gate *gate);
 int sl_thread_start(pthread_t *thread, const char *name, void *(*run)(void *), void *argument);
 /* Returns the processors that this process may use, by affinity and cgroup; at least 1. */
 unsigned sl_cores(void);
+/* Returns the bytes of a page of the kernel: 4 KiB, or 16 or 64. */
+size_t sl_page_size(void);
+/* Returns bytes rounded up to pages; less than bytes if that overflows. */
+static inline size_t sl_whole_pages(size_t bytes)
+{
+	size_t page = sl_page_size();
+
+	return (bytes + page - 1) / page * page;
+}
 
 /* -------------------------------------------------------------------------------------- pool */
 

@@ -346,10 +346,10 @@ int sluice_tensor_save_file(const sluice_tensor_save *save, size_t number,
 	if (!out || out->size < sizeof(out->size))
 		return sl_fail(-EINVAL,
 		               "sluice_tensor_save_file: out is NULL, or its size not set");
-	if (number >= save->plan.file_count)
-		return sl_fail(-ENOENT, "there is no file %zu", number);
 	if (atomic_load(&save->state) != SAVE_OVER || save->error)
 		return sl_fail(-EAGAIN, "the files are not saved");
+	if (number >= save->plan.file_count)
+		return sl_fail(-ENOENT, "there is no file %zu", number);
 	given.uri = save->plan.files[number].uri;
 	given.bytes = save->plan.files[number].header_bytes + save->plan.files[number].data;
 	given.digest = save->plan.files[number].digest;

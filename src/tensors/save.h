@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Saves, as their sources share them. A plan is fixed when sl_save_plan_make() returns, but for
- * what sl_save_plan_write() adds, and `made` of a file, which belongs to the thread that writes it
- * until all are joined.
+ * what sl_save_plan_write() adds: other threads see the files when file_count is not 0, and `made`
+ * of a file belongs to the thread that writes it until all are joined.
  */
 #ifndef SL_SAVE_H
 #define SL_SAVE_H
@@ -52,21 +52,22 @@ struct sl_save_plan {
 	size_t count;
 	const struct sl_save_tensor **order; /* that are written, by file */
 	size_t written;
+	uint64_t file_bytes; /* in a file, at most */
 	struct sl_save_file *files;
-	size_t file_count;
+	_Atomic size_t file_count;
 	char *index; /* JSON; NULL: no folder */
 	size_t index_bytes;
 	_Atomic uint64_t bytes; /* of all files; without headers until they are written */
 };
 /*
- * Checks the tensors, and divides them into files. files: NULL, or for each tensor the open file
- * with the bytes, and their offsets there. sl_save_plan_clear() frees the plan, also after an
- * error. Returns as sluice_tensors_save().
+ * Copies and checks the tensors. files: NULL, or for each tensor the open file with the bytes, and
+ * their offsets there. sl_save_plan_clear() frees the plan, also after an error. Returns as
+ * sluice_tensors_save().
  */
 int sl_save_plan_make(const char *uri, const struct sluice_collection_tensor *tensors, size_t count,
                       sluice_file *const *files, const uint64_t *offsets,
                       const struct sluice_tensor_save_options *o, struct sl_save_plan *plan);
-/* Writes headers and the index. Returns 0, or an error with a sentence. */
+/* Divides them into files, writes headers and the index. Returns 0, or an error with a sentence. */
 int sl_save_plan_write(struct sl_save_plan *plan);
 void sl_save_plan_clear(struct sl_save_plan *plan);
 

@@ -2,7 +2,7 @@
 /*
  * Plans of saves
  *
- * Puts tensors in an order and divides them into files on the caller's thread, and writes headers
+ * Copies and checks the tensors on the caller's thread. Divides them into files and writes headers
  * and the index, in memory, on the thread of the save. Waits for nothing.
  */
 #include <endian.h>
@@ -56,7 +56,6 @@ static int plan_copy_tensor(struct sl_save_plan *plan, const struct sluice_colle
 	to->rank = from->rank;
 	to->bytes = bytes;
 	to->data = from->data;
-	to->device = bytes && !to->from ? sluice_device_of(from->data) : -1;
 	return 0;
 }
 
@@ -132,8 +131,8 @@ static int order_in_files(const void *a, const void *b)
 	return order ? order : order_of((uintptr_t)x, (uintptr_t)y);
 }
 
-/* Finds tensors with the same memory, and puts the others into the order of the files. */
-static int plan_arrange(struct sl_save_plan *plan, bool refuse_shared)
+/* Finds tensors with the same memory. */
+static int plan_find_shared(struct sl_save_plan *plan, bool refuse_shared)
 {
 	const struct sl_save_tensor **order = plan->order, *kept = NULL;
 
@@ -143,6 +142,7 @@ static int plan_arrange(struct sl_save_plan *plan, bool refuse_shared)
 
 		if (!kept || !tensor->bytes || tensor->from || order_by_memory(&kept, &order[i])) {
 			order[plan->written++] = kept = tensor;
+			plan->bytes += tensor->bytes;
 			continue;
 		}
 		if (refuse_shared)
@@ -156,17 +156,21 @@ static int plan_arrange(struct sl_save_plan *plan, bool refuse_shared)
 			               tensor->name, kept->name);
 		tensor->same = kept;
 	}
-	qsort(order, plan->written, sizeof(*order), order_in_files);
 	return 0;
 }
 
 /* --------------------------------------------------------------------------------------- files */
 
 /* Divides the tensors into files of at most so many bytes, if a tensor is not longer. */
-static int plan_divide(struct sl_save_plan *plan, uint64_t most)
+static int plan_divide(struct sl_save_plan *plan)
 {
 	struct sl_save_file *file = NULL;
+	uint64_t most = plan->file_bytes;
+	size_t count = 0;
 
+	for (struct sl_save_tensor *t = plan->tensors; t < plan->tensors + plan->count; t++)
+		t->device = t->bytes && !t->from ? sluice_device_of(t->data) : -1;
+	qsort(plan->order, plan->written, sizeof(*plan->order), order_in_files);
 	plan->files = calloc(plan->written + 1, sizeof(*plan->files));
 	if (!plan->files)
 		return sl_fail(-ENOMEM, "no memory for %zu files", plan->written);
@@ -174,7 +178,7 @@ static int plan_divide(struct sl_save_plan *plan, uint64_t most)
 		struct sl_save_tensor *tensor = &plan->tensors[plan->order[i] - plan->tensors];
 
 		if (!file || (file->count && tensor->bytes > most - SL_MIN(file->data, most))) {
-			file = &plan->files[plan->file_count++];
+			file = &plan->files[count++];
 			file->tensors = &plan->order[i];
 		}
 		tensor->file = file;
@@ -182,12 +186,11 @@ static int plan_divide(struct sl_save_plan *plan, uint64_t most)
 		file->data += tensor->bytes;
 		file->count++;
 	}
-	if (!plan->file_count && !plan->folder)
-		plan->file_count = 1;
-	return plan->file_count <= FILES_MOST
-	               ? 0
-	               : sl_fail(-E2BIG, "more than %d files: each has %" PRIu64 " bytes",
-	                         FILES_MOST, most);
+	plan->file_count = count || plan->folder ? count : 1;
+	return count > FILES_MOST
+	               ? sl_fail(-E2BIG, "more than %d files: each has %" PRIu64 " bytes",
+	                         FILES_MOST, most)
+	               : 0;
 }
 
 static int file_name(const struct sl_save_plan *plan, size_t number, struct sl_save_file *file)
@@ -351,19 +354,15 @@ int sl_save_plan_make(const char *uri, const struct sluice_collection_tensor *te
 	if (!rc)
 		rc = plan_copy_tensors(plan, tensors, files, offsets);
 	if (!rc)
-		rc = plan_arrange(plan, o->refuse_shared);
-	if (!rc)
-		rc = plan_divide(plan, !plan->folder   ? UINT64_MAX
-		                       : o->file_bytes ? o->file_bytes
-		                                       : FILE_BYTES);
-	for (size_t i = 0; !rc && i < plan->file_count; i++)
-		plan->bytes += plan->files[i].data;
-	return rc;
+		rc = plan_find_shared(plan, o->refuse_shared);
+	plan->file_bytes = !plan->folder ? UINT64_MAX : o->file_bytes ? o->file_bytes : FILE_BYTES;
+	/* A caller that can have too many files is told at once. */
+	return rc || plan->written <= FILES_MOST ? rc : plan_divide(plan);
 }
 
 int sl_save_plan_write(struct sl_save_plan *plan)
 {
-	int rc = 0;
+	int rc = plan->files ? 0 : plan_divide(plan);
 
 	for (size_t i = 0; !rc && i < plan->file_count; i++) {
 		rc = file_name(plan, i, &plan->files[i]);

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 import sluice.fsspec  # noqa: F401
 import zarr
-from test_xarray_pyarrow import web  # noqa: F401
 
 
 def table(rows=50_000):
@@ -27,7 +26,7 @@ def place(request, tmp_path):
     return f"{request.param}://there/{request.function.__name__}", options
 
 
-def test_pandas_reads_a_web_server(web):  # noqa: F811
+def test_pandas_reads_a_web_server(web):
     folder, url = web
     made = table()
     made.to_parquet(folder / "p.parquet", row_group_size=10_000)
@@ -93,7 +92,7 @@ def test_dask_has_arrays(place, scheduler):
         np.testing.assert_allclose(found[::7, 3].sum(axis=0).compute(), made[::7, 3].sum(axis=0))
 
 
-def test_dask_reads_arrays_of_a_web_server(web):  # noqa: F811
+def test_dask_reads_arrays_of_a_web_server(web):
     folder, url = web
     made = np.arange(300 * 200, dtype="f4").reshape(300, 200)
     zarr.create_array(str(folder / "dask.zarr"), data=made, chunks=(64, 64))

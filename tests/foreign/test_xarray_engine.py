@@ -70,4 +70,6 @@ def mean_of(job):
 def test_other_names_are_refused(tmp_path):
     with pytest.raises(OSError):
         xr.open_dataset(tmp_path / "none.nc", engine=Engine)
+    with pytest.raises(ValueError, match="local files, and 'https://a/b.nc' is none"):
+        xr.open_dataset("https://a/b.nc", engine=Engine)
     assert not Engine().guess_can_open("run.nc")

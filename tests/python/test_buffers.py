@@ -97,6 +97,28 @@ def test_arrays_by_dlpack(path):
                 f.read_into(Exchanged(numpy.zeros((4, 4))[:, :2], old))
 
 
+class Refuses(mmap.mmap):
+    """An array that refuses the buffer protocol in every form, as one of JAX whose numbers are bf16."""
+
+    def __dlpack__(self, **options):
+        return self.base.__dlpack__()
+
+
+def test_arrays_that_refuse_the_buffer_protocol_are_sources_by_dlpack(path, tmp_path):
+    array = Refuses(-1, 1)
+    array.close()
+    array.base = numpy.arange(100, dtype="u1")
+    with sluice.open(tmp_path / "out", "w") as f:
+        assert f.write(array) == 100
+    assert (tmp_path / "out").read_bytes() == bytes(range(100))
+    with sluice.open(path) as f, pytest.raises(BufferError, match="mmap"):
+        f.read_into(array)
+    with sluice.open(tmp_path / "out", "w") as f:
+        with pytest.raises(BufferError, match="contiguous"):
+            f.write(numpy.zeros((4, 4))[:, 1])
+        f.discard()
+
+
 class Torch:
     """The part of torch that is looked at."""
 

@@ -200,6 +200,20 @@ def test_a_file_object_reads_writes_and_seeks(path):
     assert path.read_bytes() == b"text"
 
 
+def test_a_file_object_has_name_and_mode_and_the_refusals_of_the_built_in_open(path):
+    for mode, new in (("r", "rb"), ("r+", "r+b"), ("a", "a+b"), ("w", "wb")):
+        with sluice.open(path, mode).as_io() as f, open(path, new) as built_in:
+            assert (f.name, f.mode) == (str(path), built_in.mode) and str(path) in repr(f)
+            with pytest.raises(TypeError):
+                f.raw.seek(1.5)
+        for call in f.raw.tell, lambda: f.raw.seek(0):
+            with pytest.raises(ValueError, match="closed"):
+                call()
+    with sluice.open(os.fsencode(path), "w").as_io() as f:
+        assert f.name == str(path) and f.write(b"hello") == 5
+    assert path.read_bytes() == b"hello"
+
+
 def test_a_file_object_that_is_not_finished_leaves_the_old_file(tmp_path):
     path = tmp_path / "old"
     for mode in ("w", "a"):

@@ -174,6 +174,8 @@ def test_wrong_arguments_are_named(tmp_path):
             sluice.save(STATE, to, **options)
     with pytest.raises(TypeError, match="'o'"):
         sluice.save({"o": numpy.array([object()])}, to)
+    with pytest.raises(ValueError, match=r"name of a tensor: 'n\\x00' contains a null"):
+        sluice.save({"n\0": numpy.ones(1)}, to)
     with pytest.raises(TypeError, match="3"):
         sluice.save({3: numpy.ones(1)}, to)
     with pytest.raises(FileNotFoundError, match="missing"):
@@ -222,12 +224,29 @@ def test_an_interrupt_ends_a_wait_and_not_the_save(tmp_path):
     assert sluice.load(tmp_path / "x.safetensors", framework="np")["a"].all()
 
 
+def test_a_save_without_a_thread_does_not_begin(tmp_path, monkeypatch):
+    def refused(thread):
+        raise RuntimeError("can't start new thread")
+
+    sluice.save(STATE, tmp_path / "folder").wait()
+    before = os.listdir(tmp_path / "folder")
+    with monkeypatch.context() as patch:
+        patch.setattr(sluice._threads.calls(), "idle", threading.Semaphore(0))
+        patch.setattr(threading.Thread, "start", refused)
+        with pytest.raises(RuntimeError, match="new thread"):
+            sluice.save({"a": numpy.zeros(3)}, tmp_path / "folder")
+    time.sleep(0.3)  # in which one that began would end
+    assert sorted(os.listdir(tmp_path / "folder")) == sorted(before)
+    same(tmp_path / "folder" / INDEX)
+
+
 def test_an_exception_after_the_start_frees_no_memory_that_is_read(tmp_path):
     program = f"""
 import contextlib, numpy, sluice, sluice._save
-def interrupted(*arguments):
+def interrupted(*arguments, begin=sluice._core.Save):
+    begin(*arguments)
     raise KeyboardInterrupt
-sluice._save.Save.__init__ = interrupted
+sluice._core.Save = interrupted
 with contextlib.suppress(KeyboardInterrupt):  # the save reads a copy, as the array is transposed
     sluice.save({{"a": numpy.ones((2, 100 << 20), "u1").T}}, {str(tmp_path / "x.safetensors")!r})
 """

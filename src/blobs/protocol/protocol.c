@@ -415,8 +415,11 @@ int sl_message_check(const union sl_message *m, size_t n, bool from_client)
 	if (n < sizeof(m->head) || m->head.magic != SL_PROTOCOL_MAGIC)
 		return sl_fail(-EPROTO, "no message of the store");
 	if (m->head.version != SL_PROTOCOL_VERSION)
-		return sl_fail(-EPROTO, "version %u of the protocol, and this is version %d",
-		               m->head.version, SL_PROTOCOL_VERSION);
+		return sl_fail(-EPROTO,
+		               "the %s speaks version %u of the store's protocol, and this %s "
+		               "version %d: both have to be of one release",
+		               from_client ? "client" : "daemon", m->head.version,
+		               from_client ? "daemon" : "program", SL_PROTOCOL_VERSION);
 	if (!m->head.type || m->head.type >= SL_MSG_TYPES ||
 	    shapes[m->head.type].from_client != from_client)
 		return sl_fail(-EPROTO, "a message of type %u", m->head.type);

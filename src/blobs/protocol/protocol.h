@@ -262,7 +262,7 @@ struct sl_msg_locate {
 
 struct sl_msg_one_blob { /* SL_MSG_DELETE, SL_MSG_PIN, SL_MSG_STAT */
 	struct sl_head head;
-	uint32_t on; /* SL_MSG_PIN: 1 or 0 */
+	uint32_t on; /* SL_MSG_PIN: 1 or 0; SL_MSG_DELETE: 1 if the caller knew the id alone */
 	/*
 	 * 0; or, of a request that is sent again because a server has died, its first serial
 	 * number. Then the key is the id that the name had, or a name without a sealed blob.

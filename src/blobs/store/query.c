@@ -127,7 +127,7 @@ int sluice_blob_delete(sluice_store *store, const char *name)
 
 int sluice_blob_delete_id(sluice_store *store, uint64_t id)
 {
-	return query_change(store, SL_MSG_DELETE, NULL, id, 0);
+	return query_change(store, SL_MSG_DELETE, NULL, id, 1);
 }
 
 int sluice_blob_pin(sluice_store *store, const char *name, int pinned)

@@ -9,6 +9,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -464,6 +465,25 @@ DAEMON_TEST(client_without_a_free_descriptor_costs_no_time)
 	assert_ok(sluice_store_close(store));
 	for (size_t i = 0; i < COUNT_OF(silent); i++)
 		close(silent[i]);
+}
+
+DAEMON_TEST(client_whose_descriptor_does_not_fit_learns_why)
+{
+	pid_t server = daemon_server(d, 0);
+	struct rlimit before, few = {0, 0};
+	char name[64];
+	struct stat found;
+
+	assert_int_equal(prlimit(server, RLIMIT_NOFILE, NULL, &before), 0);
+	few.rlim_max = before.rlim_max;
+	/* The connection is the last one. */
+	do
+		snprintf(name, sizeof(name), "/proc/%d/fd/%d", server, (int)few.rlim_cur++);
+	while (!lstat(name, &found));
+	assert_int_equal(prlimit(server, RLIMIT_NOFILE, &few, NULL), 0);
+	assert_refused(sluice_store_open(d->path, NULL, &(sluice_store *){NULL}), EPROTO,
+	               "too many open");
+	assert_int_equal(prlimit(server, RLIMIT_NOFILE, &before, NULL), 0);
 }
 
 #define GIVEN (192 * MIB)

@@ -15,16 +15,16 @@
 
 enum { WORKERS = 4, ROWS = 40, OPS = 30000, NAMES = 3, HANDLES = 6, OPEN_MOST = 32, BREAKS = 200 };
 
-enum what { PUT, REPLACE, EXCHANGE, GET, AWAIT, DELETE, EXISTS, KINDS };
-static const char *const texts[] = {"put",  "replace", "exchange", "get",
-                                    "wait", "delete",  "exists"};
+enum what { PUT, REPLACE, EXCHANGE, GET, AWAIT, DELETE, DELETE_ID, EXISTS, PIN };
+static const char *const texts[] = {"put",    "replace",      "exchange", "get", "wait",
+                                    "delete", "delete by id", "exists",   "pin"};
 
 struct op {
 	uint8_t what, name;
 	int32_t rc;
 	uint64_t value;      /* that it puts, or that it has got */
 	double begun, ended; /* 0: it had no end */
-	uint64_t old;        /* that it is to exchange */
+	uint64_t old;        /* that it is to exchange, or to delete by its id */
 };
 
 static struct {
@@ -147,8 +147,11 @@ static int put_value(struct worker *w, const char *name, uint64_t value, unsigne
 	return rc;
 }
 
-/* Exchanges a value of that name which this process holds, whether the name still has it or not; -EAGAIN: it has none. */
-static int exchange_value(struct worker *w, const char *name, struct op *op)
+/*
+ * Exchanges or deletes a value of that name which this process holds, whether the name still has it or not; -EAGAIN: it
+ * has none.
+ */
+static int change_held(struct worker *w, const char *name, struct op *op)
 {
 	size_t from = rng_below(&w->r, HANDLES);
 
@@ -158,7 +161,9 @@ static int exchange_value(struct worker *w, const char *name, struct op *op)
 		if (!h->blob || strcmp(sluice_blob_name(h->blob), name) != 0)
 			continue;
 		op->old = h->value;
-		return put_value(w, name, op->value, 0, sluice_blob_id(h->blob));
+		return op->what == EXCHANGE
+		               ? put_value(w, name, op->value, 0, sluice_blob_id(h->blob))
+		               : sluice_blob_delete_id(w->store, sluice_blob_id(h->blob));
 	}
 	return -EAGAIN;
 }
@@ -186,8 +191,9 @@ static const char *name_at(unsigned i)
 
 static void do_op(struct worker *w)
 {
-	static const uint8_t all[] = {PUT, PUT, REPLACE, REPLACE, EXCHANGE, EXCHANGE, EXCHANGE,
-	                              GET, GET, AWAIT,   DELETE,  DELETE,   EXISTS};
+	static const uint8_t all[] = {PUT,      PUT,    REPLACE, REPLACE,   EXCHANGE, EXCHANGE,
+	                              EXCHANGE, GET,    GET,     AWAIT,     DELETE,   DELETE,
+	                              DELETE,   EXISTS, PIN,     DELETE_ID, DELETE_ID};
 	unsigned count = atomic_load(&w->diary->count);
 	struct op *op = &w->diary->ops[count];
 	const char *name;
@@ -206,7 +212,8 @@ static void do_op(struct worker *w)
 			put_value(w, name, op->value, op->what == PUT ? 0 : SLUICE_BLOB_REPLACE, 0);
 		break;
 	case EXCHANGE:
-		op->rc = exchange_value(w, name, op);
+	case DELETE_ID:
+		op->rc = change_held(w, name, op);
 		break;
 	case GET:
 		op->rc = get_value(w, name, 0, &op->value);
@@ -216,6 +223,9 @@ static void do_op(struct worker *w)
 		break;
 	case DELETE:
 		op->rc = sluice_blob_delete(w->store, name);
+		break;
+	case PIN:
+		op->rc = sluice_blob_pin(w->store, name, (int)rng_below(&w->r, 2));
 		break;
 	default:
 		op->rc = sluice_blob_exists(w->store, name);
@@ -310,8 +320,14 @@ static bool op_fits(const struct op *op, uint64_t *value)
 			return *value == op->value;
 		/* A get without a wait says whether the name is there, and never that time is up. */
 		return !there && (op->what == AWAIT || op->rc != -ETIMEDOUT);
+	case DELETE_ID:
+		there = *value == op->old;
+		*value = there ? 0 : *value;
+		return there == !op->rc;
 	case DELETE:
 		*value = 0;
+		return there == !op->rc;
+	case PIN:
 		return there == !op->rc;
 	default:
 		return there == op->rc;
@@ -341,9 +357,9 @@ static bool is_sure(const struct op *op)
 
 static bool says_something(const struct op *op)
 {
-	bool reads = op->what == GET || op->what == AWAIT || op->what == EXISTS;
+	bool reads = op->what == GET || op->what == AWAIT || op->what >= EXISTS;
 
-	if (op->what == EXCHANGE && op->rc == -EAGAIN)
+	if ((op->what == EXCHANGE || op->what == DELETE_ID) && (op->rc == -EAGAIN || !op->old))
 		return false;
 	return !reads || (op->ended && (op->what != AWAIT || op->rc != -ETIMEDOUT));
 }
@@ -427,11 +443,13 @@ static size_t add_events(struct event *events, size_t count, const struct op *op
 static void print_around(const struct event *events, size_t count, const struct op *bad)
 {
 	for (size_t i = 0; i < count; i++)
-		if (!events[i].end && events[i].op->begun > bad->begun - 0.02 &&
+		if (!events[i].end && events[i].op->begun > bad->begun - 0.2 &&
 		    events[i].op->begun <= bad->ended)
-			print_message("%.6f to %.6f: %s %llx: %d%s\n", events[i].op->begun,
-			              events[i].op->ended, texts[events[i].op->what],
-			              (unsigned long long)events[i].op->value, events[i].op->rc,
+			print_message("%.6f to %.6f: %s %llx, before %llx: %d%s\n",
+			              events[i].op->begun, events[i].op->ended,
+			              texts[events[i].op->what],
+			              (unsigned long long)events[i].op->value,
+			              (unsigned long long)events[i].op->old, events[i].op->rc,
 			              is_broken(events[i].op) ? " (a server was replaced)" : "");
 }
 
@@ -480,6 +498,8 @@ TEST(wrong_histories_are_found)
 		/* A lost one; one that was deleted twice. */
 		{false, {{PUT, 0, 0, 1, 1, 2}, {GET, 0, -ENOENT, 0, 3, 4}}},
 		{false, {{PUT, 0, 0, 1, 1, 2}, {DELETE, 0, 0, 0, 3, 4}, {DELETE, 0, 0, 0, 5, 6}}},
+		{false,
+	         {{PUT, 0, 0, 1, 1, 2}, {REPLACE, 0, 0, 2, 3, 4}, {DELETE_ID, 0, 0, 0, 5, 6, 1}}},
 		/* A put that failed is not there later; one without an end may be. */
 		{false,
 	         {{PUT, 0, -ECONNRESET, 1, 1, 2},
@@ -524,6 +544,21 @@ struct play {
 	unsigned done[5];
 };
 
+static char next[220]; /* the file with the step at which a server dies */
+
+static void next_death_at(const char *step)
+{
+	char path[240];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s.new", next);
+	f = fopen(path, "we");
+	assert_non_null(f);
+	fputs(step, f);
+	fclose(f);
+	assert_int_equal(rename(path, next), 0);
+}
+
 static void worker_start(struct play *p, unsigned i)
 {
 	/* The first two of each WORKERS numbers are those of the hasty ones. */
@@ -533,9 +568,25 @@ static void worker_start(struct play *p, unsigned i)
 	p->started = SL_MAX(p->started, SL_MIN(number + 1, ROWS));
 }
 
+/* At once, with requests that it has not read, or at a step. */
 static void kill_server(struct play *p)
 {
-	daemon_replace_server(p->d);
+	static const char *const steps[] = {"server: entered", "server: prepared", "server: sealed",
+	                                    "server: delete is noted", "server: deleted"};
+	size_t how = rng_below(&p->r, COUNT_OF(steps) + 3);
+	pid_t server = daemon_server(p->d, 0);
+
+	if (how < COUNT_OF(steps)) {
+		next_death_at(steps[how]);
+		for (int i = 0; i < 500 && !access(next, F_OK); i++)
+			sleep_ms(1);
+	} else if (how > COUNT_OF(steps)) {
+		kill(server, SIGSTOP);
+		sleep_ms(2 + (unsigned)rng_below(&p->r, 10));
+	}
+	if (how >= COUNT_OF(steps) || !unlink(next))
+		kill(server, SIGKILL);
+	daemon_server(p->d, server);
 }
 
 static void kill_supervisor(struct play *p)
@@ -645,6 +696,9 @@ int main(int argc, char **argv)
 	shared = shared_memory(sizeof(*shared));
 	child_run(argc, argv, roles);
 	row_start(1, argv);
+	snprintf(next, sizeof(next), "%s/history-next-%d", getenv("SLUICE_TEST_DIR"),
+	         (int)getpid());
+	setenv("SLUICE_TEST_NEXT", next, 1);
 	daemon_options = options;
 	return RUN_TESTS(NULL, NULL);
 }

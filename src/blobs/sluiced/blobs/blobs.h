@@ -130,6 +130,12 @@ void sl_parts_check(struct sl_server *server);
 
 /* ------------------------------------------------------------------------------- delete, evict */
 
+/*
+ * Returns 0 if a delete that was sent again has nothing to do any more: it was done, or, by name,
+ * another blob has replaced its blob, as if that had been deleted just before, which is so for one
+ * call. -ESTALE: the blob was replaced, and not deleted before. -ENOENT: nothing is known.
+ */
+int sl_delete_fate(const struct sl_server *server, uint64_t blob, uint64_t call, bool by_name);
 /* Handles SL_MSG_DELETE; a delete that is sent again is done once. */
 int sl_handle_delete(struct sl_server *server, struct sl_peer *peer);
 /* In a new server: forgets the last delete of the server before if that has not done it. */

@@ -53,23 +53,20 @@ void sl_deletes_recover(struct sl_server *server)
 			delete_note(server, server->blobs->by_slot[slot].id, SL_CALL_EXCHANGE);
 }
 
-/*
- * Returns 0 if a delete that was sent again has nothing to do any more: it was done, or the blob
- * was replaced meanwhile, as if it had been deleted just before that. -ESTALE: a seal that was to
- * replace this very blob did, so it was not deleted before. -ENOENT: nothing is known.
- */
-static int delete_fate(const struct sl_server *server, uint64_t blob, uint64_t call)
+int sl_delete_fate(const struct sl_server *server, uint64_t blob, uint64_t call, bool by_name)
 {
 	uint64_t count = atomic_load(&server->descriptors->ledger->deletes);
 	int rc = -ENOENT;
 
 	/* The oldest may be half written. */
 	for (uint64_t n = 1; n < SL_DELETES_MOST && n <= count; n++) {
-		const struct sl_ledger_delete *done = delete_at(server, count - n);
+		struct sl_ledger_delete *done = delete_at(server, count - n);
 
-		if (done->blob && (done->call == call || (!done->call && done->blob == blob)))
+		if (by_name && blob && done->blob == blob && !done->call)
+			done->call = call;
+		if (done->blob && done->call == call)
 			return 0;
-		if (done->blob && done->blob == blob && done->call == SL_CALL_EXCHANGE)
+		if (blob && done->blob == blob && done->call <= SL_CALL_EXCHANGE)
 			rc = -ESTALE;
 	}
 	return rc;
@@ -89,7 +86,7 @@ int sl_handle_delete(struct sl_server *server, struct sl_peer *peer)
 		sl_store_step("server: deleted");
 		return sl_peer_done(server, peer, serial);
 	}
-	rc = first ? delete_fate(server, request->key.id, call) : -ENOENT;
+	rc = first ? sl_delete_fate(server, request->key.id, call, !request->on) : -ENOENT;
 	if (rc)
 		return sl_key_refuse(&request->key, rc,
 		                     open ? "is not sealed yet" : "is not there");

@@ -33,6 +33,9 @@ int sl_handle_pin(struct sl_server *server, struct sl_peer *peer)
 	uint32_t slot, flags;
 	int rc = query_find(server, &slot);
 
+	/* Sent again, it is for the blob that has the name, if that has replaced its own. */
+	if (rc && server->in.one.first)
+		rc = sl_delete_fate(server, server->in.one.key.id, UINT64_MAX, false);
 	if (rc)
 		return rc;
 	/* It is pinned as soon as it is back in memory. */

@@ -70,7 +70,11 @@ static int peer_check_received(struct sl_server *server, int cut, size_t n, unsi
 	int rc;
 
 	if (cut)
-		return sl_fail(-EPROTO, "a message with descriptors, or without an end");
+		return sl_fail(-EPROTO,
+		               cut & MSG_TRUNC
+		                       ? "a message without an end"
+		                       : "a message whose descriptors did not come: sluiced "
+		                         "has too many open (ulimit -n), or they were too many");
 	rc = sl_message_check(&server->in, n, true);
 	if (!rc && descriptors != (server->in.head.type == SL_MSG_OFFER) &&
 	    (server->in.head.type != SL_MSG_HELLO || descriptors > 1))

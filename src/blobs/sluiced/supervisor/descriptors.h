@@ -97,7 +97,8 @@ struct sl_ledger_device {
 /* A delete; of which client's request. */
 struct sl_ledger_delete {
 	uint64_t blob; /* its id */
-	uint64_t call; /* session << 32 | first serial number; 0: another blob has replaced it */
+	/* session << 32 | first serial number; 0: another blob has replaced it; unclaimed */
+	uint64_t call;
 };
 /* In the place of a call: a seal that named the blob has replaced it. No session is 0. */
 #define SL_CALL_EXCHANGE 1
