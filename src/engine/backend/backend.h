@@ -108,13 +108,15 @@ struct sl_limits {
 	unsigned depth;     /* pieces of an operation in flight */
 	size_t piece_size;  /* of the backend's struct for a piece; 0: it is struct sl_piece */
 	uint32_t alignment; /* of offset and length of aligned pieces; 0: there are none */
-	bool sequential;    /* a piece for each extent, in turn; writes of remote files at once */
-	bool whole;         /* and each extent in one piece */
-	bool uncut;         /* a piece for each extent, in any order: the backend cuts it itself */
-	bool remote;        /* pieces take long, and come in any order */
-	bool all_or_none;   /* an incomplete file is not committed, however it was opened */
-	bool size_waits;    /* size() may wait for storage: a thread that may wait asks */
-	bool touches;       /* read_now() touches data itself, which has to be the host's */
+	/* A piece for each extent, or for what a slot has of it, in turn. Writes of remote files
+	 * have all at once, and through slots as many as `depth` says. */
+	bool sequential;
+	bool whole;       /* and each extent in one piece */
+	bool uncut;       /* a piece for each extent, in any order: the backend cuts it itself */
+	bool remote;      /* pieces take long, and come in any order */
+	bool all_or_none; /* an incomplete file is not committed, however it was opened */
+	bool size_waits;  /* size() may wait for storage: a thread that may wait asks */
+	bool touches;     /* read_now() touches data itself, which has to be the host's */
 	/* Of an array: the elements of a tile, which is decoded as a whole, in each dimension, and
 	 * behind them the bytes of an element; NULL: there are none. Then there is box_of(). */
 	const uint64_t *tile;

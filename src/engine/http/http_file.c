@@ -16,7 +16,10 @@
 #include "http/http_internal.h"
 
 #define LEAST_SLOT ((size_t)1 << 20)
-#define CHECKSUM   8 /* characters of a CRC-32C in base64 */
+#define MOST_SLOT  ((size_t)16 << 20)
+/* Pieces of a write through slots, which come in any order. */
+#define UPLOAD_DEPTH 64
+#define CHECKSUM     8 /* characters of a CRC-32C in base64 */
 
 /* ------------------------------------------------------------------------------------ engine */
 
@@ -397,8 +400,12 @@ static void http_limits(struct sl_backend *backend, struct sl_limits *out)
 
 	out->remote = true;
 	out->piece_bytes = LEAST_SLOT; /* http_cut() says more of pieces */
+	/* A thread of the pool copies a slot: a part at a time. */
+	if (http->multipart)
+		out->piece_bytes =
+			SL_MAX(SL_MIN(http->core->settings.part_bytes, MOST_SLOT), LEAST_SLOT);
 	out->piece_size = sizeof(struct sl_http_piece);
-	out->depth = 1;
+	out->depth = http->multipart ? UPLOAD_DEPTH : 1;
 	out->alignment = 0;
 	out->sequential = http->upload || http->multipart || !http->ranges;
 	out->whole = http->body;

@@ -329,7 +329,8 @@ int sl_http_multipart_new(struct sl_http *http, const struct sluice_open_options
 /* A piece of a remote file. */
 struct sl_http_piece {
 	struct sl_piece base;
-	bool waits; /* for a buffer of an upload, so no thread has it */
+	bool waits;    /* for a buffer of an upload, or its users, so no thread takes more of it */
+	unsigned uses; /* threads that copy bytes of it */
 };
 static inline struct sl_http_piece *sl_http_piece_of(const struct sl_piece *piece)
 {

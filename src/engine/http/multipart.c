@@ -20,9 +20,9 @@
  * refused. The share is fixed when the file is opened, so no file waits for another.
  *
  * Threads: pieces are submitted on any thread, which copies the bytes of short pieces. Threads of
- * the pool copy those of long pieces, side by side, and those of pieces that had to wait. While a
- * piece `waits`, no thread has it. Reactors end calls; sluice_close() and sluice_discard() wait for
- * their ends.
+ * the pool copy those of long pieces, side by side, a part each, and those of pieces that had to
+ * wait. While a piece `waits`, no thread reserves more of it; the last that copies bytes of it ends
+ * it. Reactors end calls; sluice_close() and sluice_discard() wait for their ends.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -37,32 +37,40 @@
 
 /* ----------------------------------------------------------------------------- ends of pieces */
 
+/* Takes a piece that is over, or whose upload is, if no thread has bytes of it. */
+static void piece_take_over_locked(struct sl_http_multipart *multipart, struct sl_piece *piece,
+                                   struct sl_list *out) SL_REQUIRES(&multipart->mutex)
+{
+	const struct sl_http_piece *own = sl_http_piece_of(piece);
+
+	if (!own->waits || own->uses || (!multipart->locked.error && piece->moved < piece->length))
+		return;
+	sl_list_remove(&piece->link);
+	sl_list_append(out, &piece->link);
+}
+
 /* Keeps the first error, ends calls and waiting pieces. The caller has a piece or the upload. */
 static void multipart_fail_unlock(struct sl_http_multipart *multipart, int error,
                                   const char *sentence) SL_RELEASES(&multipart->mutex)
 {
 	struct sl_list over = SL_LIST_INIT(over);
-	char *copy;
 
 	if (!multipart->locked.error) {
 		multipart->locked.error = error;
 		multipart->locked.sentence = sentence ? strdup(sentence) : NULL;
 	}
+	/* Neither changes any more. */
 	error = multipart->locked.error;
-	copy = multipart->locked.sentence ? strdup(multipart->locked.sentence) : NULL;
-	sl_list_each_of (piece, &multipart->locked.pieces, struct sl_piece, link) {
-		if (!sl_http_piece_of(piece)->waits)
-			continue;
-		sl_list_remove(&piece->link);
-		sl_list_append(&over, &piece->link);
-	}
-	sl_mutex_unlock(&multipart->mutex);
-	/* The reactors end the calls. */
+	sentence = multipart->locked.sentence;
+	sl_list_each_of (piece, &multipart->locked.pieces, struct sl_piece, link)
+		piece_take_over_locked(multipart, piece, &over);
+	/* The reactors end the calls. A piece that others copy may end, and the file with it, as
+	 * soon as the mutex is released. */
 	atomic_store(&multipart->dropped, true);
 	atomic_store(&multipart->http->engine->cancelling, true);
 	sl_http_multi_wake(multipart->http->multi);
-	sl_http_end_pieces(&over, error, copy);
-	free(copy);
+	sl_mutex_unlock(&multipart->mutex);
+	sl_http_end_pieces(&over, error, sentence);
 }
 
 void sl_http_multipart_fail(struct sl_http_multipart *multipart, int error, const char *sentence)
@@ -87,7 +95,7 @@ static void multipart_take_ready_locked(struct sl_http_multipart *multipart, str
 
 		if (at >= multipart->locked.window)
 			break;
-		if (!sl_http_piece_of(piece)->waits)
+		if (!sl_http_piece_of(piece)->waits || piece->moved == piece->length)
 			continue;
 		sl_http_plan_find(&multipart->plan, at, &cut);
 		/* Without memory the piece finds the same error. */
@@ -277,49 +285,57 @@ static struct sl_http_part *piece_step_locked(struct sl_http_multipart *multipar
 	return *error ? NULL : part;
 }
 
-/* Copies bytes until the piece is over, or has to wait. */
+/* Copies bytes until the piece is over, or has to wait, or another thread goes on with it. */
 static void piece_copy(struct sl_task *task)
 {
 	struct sl_piece *piece = SL_CONTAINER(task, struct sl_piece, task);
 	struct sl_http_multipart *multipart = sl_http_of(piece->backend)->multipart;
+	struct sl_list over = SL_LIST_INIT(over);
 	struct sl_http_part *part;
+	const char *sentence;
+	bool shared = false;
 	size_t n;
 	int error = 0;
 
 	sl_mutex_lock(&multipart->mutex);
-	while (!multipart->locked.error && piece->moved < piece->length &&
+	while (!shared && !multipart->locked.error && piece->moved < piece->length &&
 	       !atomic_load(&piece->cancelled) &&
 	       (part = piece_step_locked(multipart, piece, &n, &error))) {
+		const char *data = piece->data + piece->moved;
 		size_t from = piece->offset + piece->moved - part->cut.start;
 
+		piece->moved += n;
+		sl_http_piece_of(piece)->uses++;
+		shared = piece->moved < piece->length && n >= COPY_APART;
 		sl_mutex_unlock(&multipart->mutex);
-		memcpy(part->data + from, piece->data + piece->moved, n);
+		if (shared)
+			sl_pool_submit(multipart->http->core->pool, &piece->task);
+		memcpy(part->data + from, data, n);
 		sl_mutex_lock(&multipart->mutex);
 		part->copied += n;
-		piece->moved += n;
-		if (part->copied < part->cut.length)
-			continue;
-		sl_mutex_unlock(&multipart->mutex);
-		sl_http_multipart_fill(multipart, part);
-		sl_mutex_lock(&multipart->mutex);
+		if (part->copied == part->cut.length) {
+			sl_mutex_unlock(&multipart->mutex);
+			sl_http_multipart_fill(multipart, part);
+			sl_mutex_lock(&multipart->mutex);
+		}
+		sl_http_piece_of(piece)->uses--;
 	}
-	if (!multipart->locked.error && piece->moved == piece->length) {
-		sl_list_remove(&piece->link);
-		sl_mutex_unlock(&multipart->mutex);
-		/* From here on the file may be closed. */
-		sl_piece_done(piece);
-		return;
-	}
-	/* Only the thread that finds room for it, or ends it, has the piece now. */
-	sl_http_piece_of(piece)->waits = true;
-	if (atomic_load(&piece->cancelled))
+	if (!shared)
+		sl_http_piece_of(piece)->waits = true;
+	if (!shared && piece->moved < piece->length && atomic_load(&piece->cancelled))
 		error = -ECANCELED;
-	if (error || multipart->locked.error)
+	if (error) {
 		multipart_fail_unlock(multipart, error,
 		                      error == -EFBIG ? multipart->plan.limits->too_long
 		                                      : sl_error_text(error));
-	else
-		sl_mutex_unlock(&multipart->mutex);
+		return;
+	}
+	piece_take_over_locked(multipart, piece, &over);
+	error = multipart->locked.error;
+	sentence = multipart->locked.sentence;
+	sl_mutex_unlock(&multipart->mutex);
+	/* From here on the file may be closed. */
+	sl_http_end_pieces(&over, error, sentence);
 }
 
 /* Returns why the piece cannot be taken, or 0. */
@@ -352,6 +368,7 @@ void sl_http_multipart_submit(struct sl_http_multipart *multipart, struct sl_pie
 	int error;
 
 	piece->moved = 0;
+	sl_http_piece_of(piece)->uses = 0;
 	piece->task.run = piece_copy;
 	sl_mutex_lock(&multipart->mutex);
 	error = multipart_refuse_locked(multipart, piece, &why);
@@ -448,7 +465,8 @@ void sl_http_multipart_cancel(struct sl_http_multipart *multipart)
 
 	sl_mutex_lock(&multipart->mutex);
 	sl_list_each_of (piece, &multipart->locked.pieces, struct sl_piece, link)
-		cancelled |= sl_http_piece_of(piece)->waits && atomic_load(&piece->cancelled);
+		cancelled |= sl_http_piece_of(piece)->waits && piece->moved < piece->length &&
+		             atomic_load(&piece->cancelled);
 	if (cancelled)
 		multipart_fail_unlock(multipart, -ECANCELED, "the upload was cancelled");
 	else

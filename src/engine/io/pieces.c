@@ -256,11 +256,11 @@ static struct sl_piece *piece_next_locked(struct sluice_op *op) SL_REQUIRES(&op-
 	struct sl_plan *plan = &op->locked.plan;
 	struct sl_slot_use *use;
 	struct sl_piece *piece;
-	bool changes, queues;
+	bool changes, queues, upload;
 
 	/* An upload is front to back: all pieces of a write come before those of a later write. */
-	queues = plan->limits->sequential && plan->limits->remote && op->kind == SL_WRITE &&
-	         !op->staged;
+	upload = plan->limits->sequential && plan->limits->remote && op->kind == SL_WRITE;
+	queues = upload && !op->staged;
 	if (op->locked.stopped || (!queues && op->locked.in_flight >= plan_depth_locked(op)))
 		return NULL;
 	while (!sl_plan_goes_on(plan))
@@ -271,7 +271,7 @@ static struct sl_piece *piece_next_locked(struct sluice_op *op) SL_REQUIRES(&op-
 		return NULL;
 	sl_plan_cut(plan, piece);
 	changes = op->kind == SL_WRITE && piece->aligned != op->locked.aligned;
-	if (op->locked.in_flight && !queues && (changes || plan->limits->sequential)) {
+	if (op->locked.in_flight && !upload && (changes || plan->limits->sequential)) {
 		sl_list_append(&op->locked.spare, &piece->engine_link);
 		return NULL;
 	}

@@ -8,7 +8,7 @@
 
 #define LEAST(a, b) ((a) < (b) ? (a) : (b))
 
-enum { PART = 64 << 10 };
+enum { PART = 64 << 10, LONG_PART = 512 << 10 };
 
 /* Writes in steps without waiting for them, and closes. */
 static int put(struct fixture *f, const char *uri, unsigned flags, uint64_t expected,
@@ -19,6 +19,13 @@ static int put(struct fixture *f, const char *uri, unsigned flags, uint64_t expe
 	for (size_t at = 0; at < b->length; at += step)
 		sluice_write(file, b->data + at, LEAST(step, b->length - at), at, NULL);
 	return sluice_close(file);
+}
+
+/* So long that a thread copies no more than one. */
+static void long_parts(struct fixture *f)
+{
+	with(f, "SLUICE_S3_PART_BYTES", "512K");
+	with(f, "SLUICE_S3_UPLOAD_BYTES", "4M");
 }
 
 /* An object of several parts arrives in that bucket, whatever goes wrong there. */
@@ -329,31 +336,50 @@ S3_TEST(a_discarded_upload_leaves_nothing)
 	buffer_free(&b);
 }
 
-/* The server holds the parts, so most of the bytes wait for buffers. */
+/* The server holds the parts, so most of the bytes wait for buffers. Several threads copy those of longer parts. */
 S3_TEST(a_write_that_waits_for_a_buffer_is_cancelled)
 {
 	const char *path = scratch(f, "object");
-	struct buffer b = buffer_new(20 * PART, 0);
-	double begun;
-	sluice_file *file;
-	sluice_op *op;
 
-	s3_small_parts(f);
-	file = s3_open_put(f, s3_uri("held", path), 0, 0);
-	op = start_write(file, b.data, b.length, 0);
-	while (!s3_counted(f, "held", "PUT_partNumber_uploadId"))
-		sleep_ms(5);
-	assert_int_equal(sluice_poll(op), 0);
-	begun = seconds_now();
-	assert_int_equal(sluice_cancel(op), 0);
-	assert_int_equal(sluice_wait(op, PATIENCE_MS), -ECANCELED);
-	sluice_op_free(op);
-	assert_int_equal(sluice_close(file), -ECANCELED);
-	assert_soon(begun);
-	assert_int_equal(s3_counted(f, "held", "open"), 0);
+	for (size_t part = PART; part; part = part == PART ? LONG_PART : 0) {
+		struct buffer b = buffer_new(20 * part, 0);
+		double begun;
+		sluice_file *file;
+		sluice_op *op;
+
+		if (part == PART)
+			s3_small_parts(f);
+		else
+			long_parts(f);
+		file = s3_open_put(f, s3_uri("held", path), 0, 0);
+		op = start_write(file, b.data, b.length, 0);
+		while (!s3_counted(f, "held", "PUT_partNumber_uploadId"))
+			sleep_ms(5);
+		assert_int_equal(sluice_poll(op), 0);
+		begun = seconds_now();
+		assert_int_equal(sluice_cancel(op), 0);
+		assert_int_equal(sluice_wait(op, PATIENCE_MS), -ECANCELED);
+		sluice_op_free(op);
+		/* The memory is the caller's again. */
+		buffer_free(&b);
+		assert_int_equal(sluice_close(file), -ECANCELED);
+		assert_soon(begun);
+		assert_int_equal(s3_counted(f, "held", "open"), 0);
+	}
 	s3_counted(f, "go", "open");
 	assert_int_not_equal(access(path, F_OK), 0);
-	buffer_free(&b);
+}
+
+/* Several threads copy the parts of a long write, and some servers get them again. */
+S3_TEST(parts_of_a_long_write_are_copied_side_by_side)
+{
+	const char *buckets[] = {"files", "hurried", "cut", "checked"};
+
+	long_parts(f);
+	for (size_t i = 0; i < COUNT_OF(buckets); i++) {
+		arrives(f, buckets[i], 14 * LONG_PART + 7, i % 2, 1 << 30);
+		arrives(f, buckets[i], 13 * LONG_PART, i % 2, 5 * LONG_PART + LONG_PART / 2);
+	}
 }
 
 /* Between fork and the end of the child, which has a context of its own. */

@@ -226,6 +226,8 @@ static size_t chunks_slot_bytes(const struct sl_chunks *chunks, const struct sl_
 
 	if (m->largest < chunks->direct_bytes)
 		return SL_MIN(sl_slot_power_of_two(m->packed), slot);
+	if (chunks->write && limits->remote)
+		slot = SL_MIN(sl_slot_power_of_two(m->packed), slot);
 	if (slots == MANY_SLOTS && limits->remote)
 		return slot;
 	while (slot < most && m->total / slot >= 2 * slots)
