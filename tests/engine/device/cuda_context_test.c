@@ -165,6 +165,8 @@ TEST(an_operation_is_done_in_the_context_of_its_stream)
 	second = second_context(0, &stream);
 	assert_int_equal(sluice_device_alloc(cuda_number, CUDA_FILE_BYTES, &memory), 0);
 	assert_ptr_equal(context_of("cuMemAlloc_v2"), cuda_primaries[0]);
+	/* The copier looks at a stream of its own when it begins. */
+	assert_int_equal(sluice_context_staging(f.ctx, cuda_number, NULL, 0), 0);
 	assert_int_equal(sluice_read_on(f.file, memory, CUDA_FILE_BYTES, 0, stream, &op), 0);
 	assert_ptr_equal(context_of("cuStreamIsCapturing"), second);
 	assert_ptr_equal(context_of("cuMemcpyAsync"), second);

@@ -327,7 +327,8 @@ static void step_awaited(struct actor *actor, struct lane *lane)
 	if (!write) {
 		set_now(part->memory, 0x77, part->length);
 		check = expect(actor, lane, action, shared);
-		action->fanned = device && below(actor, 2);
+		/* apart.c knows no copies to further devices. */
+		action->fanned = device && below(actor, 2) && !wrong;
 	}
 	if (action->fanned) {
 		set_now(lane->also_part.memory, 0x77, part->length);
