@@ -20,7 +20,9 @@
 enum {
 	DEPTH = 16,
 	LARGE_CHUNK = 4 << 20,
-	FAR_DEPTH = 64, /* of a large object that is copied alone */
+	FAR_DEPTH = 64, /* of a large object that is copied alone; with few cores, which */
+	LEAST_FAR = 40, /* have to clear the memory, fewer are faster */
+	EACH_CORE = 16,
 	SMALL_CHUNK = 1 << 20,
 	PAGE = 4096,
 	/* Zero blocks of this size are left out of a sparse copy. */
@@ -203,7 +205,8 @@ static uint64_t pipeline_depth(const struct cli_copy *copy, uint64_t share)
 
 	if (!far || target->part || copy->shares)
 		return DEPTH;
-	return SL_MIN(share / LARGE_CHUNK, FAR_DEPTH);
+	return SL_MIN(share / LARGE_CHUNK,
+	              SL_MIN(SL_MAX(LEAST_FAR, EACH_CORE * sl_cores()), FAR_DEPTH));
 }
 
 static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
