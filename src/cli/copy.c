@@ -20,8 +20,8 @@
 enum {
 	DEPTH = 16,
 	LARGE_CHUNK = 4 << 20,
-	FAR_DEPTH = 64, /* of a large object that is copied alone; with few cores, which */
-	LEAST_FAR = 40, /* have to clear the memory, fewer are faster */
+	FAR_DEPTH = 64, /* of a large object that is copied alone; with few cores */
+	LEAST_FAR = 40, /* fewer do as well, in less memory */
 	EACH_CORE = 16,
 	SMALL_CHUNK = 1 << 20,
 	PAGE = 4096,

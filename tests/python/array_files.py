@@ -222,7 +222,8 @@ DATASETS |= {
     "virtual/blocks": functools.partial(virtual, shape=(20, 21), fill=7, blocks=[
         (S[2:9, 3:12], "chunks", (13, 17), S[5:12, 8:17]), (S[9:20, 0:5], "plain", (13, 17), S[1:12, 2:7]),
         (S[0:2, 0:1], "chunks", (13, 17), S[3:5, 4:5]), (S[12, 6:21], "chunks", (13, 17), S[11, 1:16])]),
-    "virtual/without a dimension": functools.partial(virtual, shape=(13, 17), blocks=[(S[:, :], "column", (13, 1, 17))]),
+    "virtual/without a dimension": functools.partial(virtual, shape=(13, 17), blocks=[
+        (S[:, :], "column", (13, 1, 17))]),
     "virtual/numbers": functools.partial(virtual, shape=(13,), blocks=[(S[:], "chunks", (13, 17), S[:, 6])]),
     "virtual/compound": functools.partial(virtual, shape=(2, 13, 17), dtype=COMPOUNDS["plain"], blocks=[
         (i, "chunks", (13, 17)) for i in range(2)]),
@@ -263,7 +264,8 @@ REFUSED = {
     "twice": (functools.partial(low, layout=h5py.h5d.CHUNKED, chunks=(5, 6), filters=[
         lambda p: p.set_deflate(1), lambda p: p.set_deflate(6)]), "compress"),
     "link": (linked, "reached"),
-    "virtual strides": (functools.partial(virtual, shape=(26, 17), blocks=[(S[::2], "plain", (13, 17))]), "is no block"),
+    "virtual strides": (functools.partial(virtual, shape=(26, 17), blocks=[(S[::2], "plain", (13, 17))]),
+                        "is no block"),
     "virtual shape": (functools.partial(virtual, shape=(17, 13), blocks=[(S[:, :], "plain", (13, 17))]),
                       "does not lie in its shape"),
     "virtual twice": (functools.partial(virtual, shape=(20, 17), blocks=[
