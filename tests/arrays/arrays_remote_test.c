@@ -566,6 +566,7 @@ FIXTURE_TEST(a_cancel_ends_no_other_read)
 	struct buffer b = buffer_new(d.bytes, 0);
 	sluice_file *opened;
 	sluice_op *first, *second;
+	unsigned cancelled = 0;
 
 	H5Fclose(file);
 	opened = dataset_open(f->ctx, faulty_uri(path, "latency=40"), "u");
@@ -573,13 +574,17 @@ FIXTURE_TEST(a_cancel_ends_no_other_read)
 	for (size_t i = CHUNKS / 4; i < CHUNKS; i++) {
 		assert_ok(sluice_read(opened, b.data, bytes / 2, i * bytes, &first));
 		sleep_ms(10);
-		assert_ok(sluice_cancel(first));
+		/* On a busy machine some are over by then. */
+		int rc = sluice_cancel(first);
+		assert_true(!rc || rc == -EALREADY);
+		cancelled += !rc;
 		assert_ok(sluice_read(opened, b.data + bytes, bytes, i * bytes, &second));
 		assert_moves(second, bytes);
 		assert_bytes(b.data + bytes, d.model + i * bytes, bytes);
 		sluice_wait(first, -1);
 		sluice_op_free(first);
 	}
+	assert_true(cancelled);
 	assert_ok(sluice_close(opened));
 	buffer_free(&b);
 	dataset_clear(&d);
