@@ -8,6 +8,7 @@
 
 #include "arrays/dataset.h"
 #include "core/core.h"
+#include "h5file/h5file_internal.h"
 #include "h5file/hdf5_read.h"
 #include "ranks/crew.h"
 
@@ -418,6 +419,25 @@ FIXTURE_TEST(virtual_datasets_that_are_not_are_refused_by_name)
 		assert_refused(dataset_try(f->ctx, scratch(f, "v.h5"), name), cases[i].error,
 		               cases[i].says);
 	}
+}
+
+/* Damaged files can have it: HDF5 lets its end wrap, and with it the number of its elements. */
+FIXTURE_TEST(a_block_as_long_as_the_number_for_no_end_is_refused)
+{
+	hsize_t shape[] = {10, 4}, start[] = {2, 0}, there[] = {1000, 0};
+	hsize_t block[] = {3, 4}, count[] = {UINT64_MAX / 3, 1};
+	hid_t space = H5Screate_simple(2, shape, NULL), source = H5Scopy(space);
+	hid_t list = H5Pcreate(H5P_DATASET_CREATE);
+	struct sl_h5_array array = {.rank = 2, .shape = {10, 4}};
+
+	H5Sselect_hyperslab(space, H5S_SELECT_SET, start, block, count, block);
+	H5Sselect_hyperslab(source, H5S_SELECT_SET, there, block, count, block);
+	assert_true(H5Pset_virtual(list, space, ".", "s", source) >= 0);
+	assert_refused(sl_h5_parts_get(list, space, "v", &array), ENOTSUP, "is no block");
+	sl_h5_array_clear(&array);
+	H5Pclose(list);
+	H5Sclose(source);
+	H5Sclose(space);
 }
 
 int main(int argc, char **argv)

@@ -149,7 +149,8 @@ static bool block_get(hid_t space, unsigned *rank, uint64_t *from, uint64_t *n)
 		from[i] = start[i];
 		n[i] = UINT64_MAX;
 		good = ends ? (count[i] == 1 || stride[i] == block[i]) &&
-		                       !__builtin_mul_overflow(count[i], block[i], &n[i])
+		                       !__builtin_mul_overflow(count[i], block[i], &n[i]) &&
+		                       n[i] != UINT64_MAX
 		            : !i && !start[0] &&
 		                       (block[0] == H5S_UNLIMITED || block[0] == stride[0]);
 	}
