@@ -71,6 +71,9 @@ class Save(Call):
         return f"<sluice.Save, {written} of {size} bytes{', done' if self.done else ''}>"
 
 
+os.register_at_fork(after_in_child=_running.clear)  # the threads of these are the parent's
+
+
 @atexit.register
 def _await_all() -> None:
     for save in list(_running):
@@ -165,5 +168,5 @@ def save(tensors: Mapping[str, Any], uri: str | os.PathLike[str], *, metadata: M
             joined = _joined(streams, torch)  # kept until its event is recorded
             streams = {str(joined.device): joined.cuda_stream}
     place, number = next(iter(streams.items()), ("cpu", None))
-    return Save(keep, digests, context or _context.default(), os.fspath(uri), _context.header_lines(headers), rows,
+    return Save(keep, digests, context or _context.default(), os.fsdecode(uri), _context.header_lines(headers), rows,
                 keep, shard_bytes, pairs, shared == "alias", durable, digests is not None, place, number)

@@ -210,6 +210,19 @@ def test_a_save_that_is_cancelled_leaves_what_was_there(tmp_path):
     assert len(os.listdir(tmp_path / "folder")) == 2
 
 
+def test_the_end_of_a_child_awaits_no_save_of_its_parent(tmp_path):
+    program = f"""
+import os, sys, numpy, sluice
+save = sluice.save({{"a": numpy.ones(200 << 20, "u1")}}, {os.fsencode(tmp_path / "x.safetensors")!r})
+child = os.fork()
+if child:
+    assert os.waitpid(child, 0)[1] == 3 << 8 and save.wait() > 200 << 20
+else:  # which has the save as one in flight
+    sys.exit(3)
+"""
+    subprocess.run([sys.executable, "-c", program], timeout=60, check=True)
+
+
 def test_an_interrupt_ends_a_wait_and_not_the_save(tmp_path):
     save = sluice.save({"a": numpy.ones(200 << 20, "u1")}, tmp_path / "x.safetensors", digests=tmp_path / "sums")
     timer = threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT))
