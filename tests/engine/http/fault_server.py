@@ -279,8 +279,6 @@ class Connection:
                 answer.give()
             finally:
                 answer.leaves()
-                with ledger.lock:
-                    ledger.sent += answer.sent
                 if answer.file is not None:
                     os.close(answer.file)
             if request.options.get("close") or answer.last:
@@ -303,13 +301,17 @@ class Answer(Faults, Hub, Passwords):
         self.connection, self.request, self.ledger = connection, request, ledger
         self.server, self.sock = connection.server, connection.sock
         self.options = request.options
-        self.sent = 0
         self.left = False
         self.last = False  # the connection is to be closed behind this
         self.version = request.number("version")
         self.file = None
         self.stop_at, self.stop = None, None
         self.match = None  # how many requests that the fault was meant for came before
+
+    def count(self, n):
+        """Before they are sent: the other end may ask before this thread goes on."""
+        with self.ledger.lock:
+            self.ledger.sent += n
 
     def leaves(self):
         """It counts no more as one of those that are under way. Before its last bytes: the other
@@ -516,11 +518,11 @@ class Answer(Faults, Hub, Passwords):
                 self.leaves()
             if chunked:
                 self.sock.sendall(b"%x\r\n" % len(part))
+            self.count(len(part))
             self.sock.sendall(part)
             if chunked:
                 self.sock.sendall(b"\r\n")
             at += len(part)
-            self.sent += len(part)
             if pause and at < end:
                 time.sleep(pause)
 

@@ -223,9 +223,9 @@ class Faults:
             line = b"f" * 1000
         sent = 0
         while argument in ("endless", "line") or sent < int(argument):
+            self.count(len(line))
             self.sock.sendall(line)
             sent += len(line)
-            self.sent = sent
         headers = self.object_headers() + [self.content_range()]
         headers += [("Content-Length", self.end - self.first)]
         self.sock.sendall("".join(f"{a}: {b}\r\n" for a, b in headers).encode() + b"\r\n")
