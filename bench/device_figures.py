@@ -70,7 +70,7 @@ def steady(b):
         if rates:
             below[name] = 100 * (1 - rates[0] / statistics.median(rates))
             say(f"  {name}: {', '.join(f'{sample.rate / 1e9:.1f}' for sample in some)} GB/s")
-    most = max(20, below.get("copies", 0), below.get("pipeline", 0))
+    most = max(20, min(below.get(peer, 0) for peer in ("copies", "pipeline")))  # no further than both of them
     how = "In turn with bare copies of 64 MiB from pinned memory, threads that pread, and threads that pread and copy."
     return [report.Figure(key, f"the slowest pass below the median, {key}", "%", skipped=b.failures.get(key, ""),
                           most=b.aim(most) if key in orders else None, how=how, values=[below[key]] if key in below else [])
