@@ -73,7 +73,7 @@ class SluiceBackendEntrypoint(H5netcdfBackendEntrypoint):
         return False
 
     def open_dataset(self, filename_or_obj: Any, **options: Any) -> Any:
-        path = os.fspath(filename_or_obj)
+        path = os.fsdecode(filename_or_obj)
         if "://" in path:
             raise ValueError(f"the engine sluice opens local files, and {path!r} is none; "
                              "engine='h5netcdf' takes the file object of fsspec.open()")
