@@ -272,8 +272,12 @@ static int copy_by_server(sluice_context *ctx, const struct cli_cp_options *o, c
 	    o->through >= 0)
 		return -ENOTSUP;
 	options.flags = o->open.force ? 0 : SLUICE_OPEN_EXCLUSIVE;
+	cli_interrupt_catch();
 	int rc = cli_interrupt_hold() ? commit_await(&commit, to, o->sum) : -ECANCELED;
 	cli_interrupt_unhold();
+	/* Of a copy among others the main thread catches them. */
+	if (rc == -ENOTSUP && !o->sum)
+		cli_interrupt_release();
 	if (rc == -EEXIST)
 		cli_warn("%s; use -f to overwrite it", commit.error);
 	else if (rc && rc != -ENOTSUP && rc != -ECANCELED)

@@ -42,8 +42,8 @@ static void interrupt_end(void)
 
 static void remember_signal(int number)
 {
-	/* Each write to a pipe without a reader brings one. */
-	if (interrupted && number == SIGPIPE)
+	/* Each write to a pipe without a reader brings one. A third does not put off the end. */
+	if (interrupted && (again || number == SIGPIPE))
 		return;
 	again = interrupted;
 	deadline = sl_now() + (again ? SECOND_US : CLEAN_US) * INT64_C(1000);
@@ -91,10 +91,8 @@ static void handle_signals(void (*handler)(int))
 
 void cli_interrupt_catch(void)
 {
-	if (atomic_exchange(&caught, true))
-		return;
-	handle_signal(SIGALRM, handle_tick);
-	handle_signals(remember_signal);
+	if (!atomic_exchange(&caught, true))
+		handle_signals(remember_signal);
 }
 
 void cli_interrupt_release(void)

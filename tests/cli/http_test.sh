@@ -344,7 +344,8 @@ an_interrupt_of_an_upload_in_parts_aborts_it() {
 	counted "$bucket" DELETE_uploadId 2 || fail "$("$sluice" cp -q "s3://state/$bucket" -)"
 }
 
-# The server has no object, and does not answer a request of the kind. An interrupt has two seconds, a second one has none.
+# The server has one object, "source", and does not answer a request of the kind. An interrupt has two seconds, more of them
+# have none.
 an_interrupt_ends_an_upload_of_which_the_server_says_nothing() {
 	export AWS_ACCESS_KEY_ID=AKIDTEST AWS_SECRET_ACCESS_KEY=secret/+of=the-test
 	noise 20000001 > from
@@ -358,8 +359,13 @@ an_interrupt_ends_an_upload_of_which_the_server_says_nothing() {
 	            over.wait()
 	        self.rfile.read(int(self.headers.get("Content-Length", 0)))
 	        text = b"<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>"
-	        self.send_response(404 if kind == "HEAD" else 204 if kind == "DELETE" else 200)
-	        if kind == "POST":
+	        there = self.path.endswith("source")
+	        self.send_response(404 if kind == "HEAD" and not there else 204 if kind == "DELETE" else 200)
+	        if there:
+	            self.send_header("Content-Length", str(6 << 30))
+	            self.send_header("ETag", '"tag"')
+	            self.send_header("Accept-Ranges", "bytes")
+	        elif kind == "POST":
 	            self.send_header("Content-Length", str(len(text)))
 	        self.end_headers()
 	        self.wfile.write(text if kind == "POST" else b"")
@@ -374,16 +380,17 @@ an_interrupt_ends_an_upload_of_which_the_server_says_nothing() {
 	with open("m.safetensors", "wb") as file:
 	    file.write(len(table).to_bytes(8, "little") + table + bytes(19999001))
 	for command, silent, signals, dropped in (
-	        (["cp", "from"], "POST", 1, False), (["cp", "from"], "POST", 2, False),
-	        (["tensors", "cp", "m.safetensors"], "PUT", 1, True)):
+	        (["cp", "from"], "POST", 1, False), (["cp", "from"], "POST", 30, False),
+	        (["cp", "s3://bucket/source"], "PUT", 1, True), (["tensors", "cp", "m.safetensors"], "PUT", 1, True)):
 	    came, to = [], "s3://bucket/a/x" + ".safetensors" * dropped
 	    process = subprocess.Popen([sys.argv[1], *command, to])
-	    while silent not in came:
+	    while silent not in came and process.poll() is None:
 	        time.sleep(0.01)
 	    begun = time.monotonic()
 	    for _ in range(signals):
-	        process.send_signal(signal.SIGINT)
-	        time.sleep(0.1)
+	        if process.poll() is None:
+	            process.send_signal(signal.SIGINT)
+	            time.sleep(0.1)
 	    try:
 	        status = process.wait(15)
 	    except subprocess.TimeoutExpired:
