@@ -14,8 +14,6 @@
 
 #include "http/multipart_internal.h"
 
-#define HUGE_PAGE ((size_t)2 << 20)
-
 /* -------------------------------------------------------------------------------------- plan */
 
 void sl_http_plan_find(const struct sl_http_plan *plan, uint64_t offset, struct sl_http_cut *out)
@@ -85,9 +83,9 @@ static char *part_memory(size_t length)
 {
 	void *data = NULL;
 
-	if (length < HUGE_PAGE)
+	if (length < SL_HUGE_PAGE)
 		return malloc(length);
-	if (posix_memalign(&data, HUGE_PAGE, length))
+	if (posix_memalign(&data, SL_HUGE_PAGE, length))
 		return NULL;
 	madvise(data, length, MADV_HUGEPAGE);
 	return data;

@@ -109,15 +109,16 @@ static void lane_give(struct sl_staging *staging, struct sl_copier_lane *lane)
 
 	round_collect(lane, &round);
 	round_give(staging, lane, &round);
-	if (words) {
+	for (unsigned i = 0; i < round.job_count; i++)
+		if (round.jobs[i].job)
+			sl_list_append(&lane->rounds[0].jobs, &round.jobs[i].job->link);
+	/* Without a copy no thread waits for the write, and the memory may end before it. */
+	if (words && !sl_list_empty(&lane->rounds[0].jobs)) {
 		mark.word.at = &words->gpu;
 		mark.word.value = ++copier->number;
 		staging->device->ops->enqueue(staging->device, lane->stream, &mark, 1, &taken);
 	}
 	copier->marked = taken;
-	for (unsigned i = 0; i < round.job_count; i++)
-		if (round.jobs[i].job)
-			sl_list_append(&lane->rounds[0].jobs, &round.jobs[i].job->link);
 }
 
 /* Looks for a short time whether the stream has run out. 1: it has; 0: not yet; or -errno. */

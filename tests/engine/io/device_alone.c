@@ -121,6 +121,18 @@ ROW_TEST(their_wait_ends_behind_the_copy, .remote = REMOTE,
 	}
 	/* The thread that waits has given most copies, and words. */
 	assert_in_range(sluice_emulated_calls(SLUICE_EMULATED_WRITE, NULL), ROUNDS / 2, ROUNDS);
+	/* Behind a copy that was refused there is none: no thread would wait for it. */
+	sluice_emulated_reset_calls();
+	for (unsigned round = 0; round < ROUNDS / 4; round++) {
+		sluice_op *op;
+
+		sluice_emulated_fail(SLUICE_EMULATED_COPY, 1, -ENOMEM);
+		op = start_read(file, memory, 4096, round);
+		assert_int_equal(sluice_wait(op, -1), -ENOMEM);
+		sluice_op_free(op);
+	}
+	sluice_emulated_fail(SLUICE_EMULATED_COPY, 0, 0);
+	assert_int_equal(sluice_emulated_calls(SLUICE_EMULATED_WRITE, NULL), 0);
 	o.seed = o.delay_us = 0;
 	assert_ok(sluice_emulated_configure(gpu_device(0), &o));
 	assert_ok(sluice_close(file));
