@@ -133,16 +133,7 @@ int held_take(PyObject *buffer, bool writable, struct held *out)
 	return 0;
 }
 
-/* The layouts of https://dmlc.github.io/dlpack, versions 0 and 1. */
-struct dlpack_tensor {
-	void *data;
-	int32_t device_type, device_id;
-	int32_t dimensions;
-	uint8_t code, bits;
-	uint16_t lanes;
-	int64_t *shape, *strides;
-	uint64_t byte_offset;
-};
+/* The layout of DLPack's version 1. */
 struct dlpack_versioned {
 	uint32_t major, minor;
 	void *context;
@@ -152,8 +143,7 @@ struct dlpack_versioned {
 };
 #define DLPACK_READ_ONLY 1
 
-/* Returns the bytes of a tensor; -1 with an exception. */
-static int64_t dlpack_bytes(const struct dlpack_tensor *t)
+int64_t dlpack_bytes(const struct dlpack_tensor *t)
 {
 	int64_t count = 1, bits = (int64_t)t->bits * t->lanes;
 	bool over = t->dimensions < 0, apart = false;

@@ -89,97 +89,6 @@ static int request_files(struct request *request, PyObject *list)
 	return files ? 0 : -1;
 }
 
-struct sluice_collection_tensor *call_tensors(struct call *call, PyObject *list)
-{
-	size_t count = (size_t)PyList_Size(list);
-	struct sluice_collection_tensor *tensors = call_copy(call, NULL, count * sizeof(*tensors));
-	const char *device = NULL, *type = NULL; /* before, whose texts most rows share */
-
-	for (size_t i = 0; tensors && i < count; i++) {
-		struct sluice_collection_tensor *t = &tensors[i];
-		const char *name, *last_device = device, *last_type = type;
-		struct lengths shape = {0};
-		uint64_t data, *copy;
-		PyObject *text;
-
-		if (!PyArg_ParseTuple(PyList_GetItem(list, i), "OsO&sO&", &text, &type,
-		                      parse_lengths, &shape, &device, parse_number, &data) ||
-		    !(name = parse_text("a name of a tensor", text)) ||
-		    (device != last_device && parse_device(device, &t->device)) ||
-		    !(copy = call_copy(call, NULL, sizeof(shape.of) + strlen(name))))
-			return NULL;
-		t->size = sizeof(*t);
-		t->device = device == last_device ? t[-1].device : t->device;
-		t->type = type == last_type ? t[-1].type : type_of_word(type);
-		t->shape = memcpy(copy, shape.of, sizeof(shape.of));
-		t->name = strcpy((char *)copy + sizeof(shape.of), name);
-		t->rank = shape.rank;
-		t->data = (void *)(uintptr_t)data;
-	}
-	return tensors;
-}
-
-enum {
-	ROW_DTYPE,
-	ROW_DEVICE,
-	ROW_SHAPE,
-	ROW_CONTIGUOUS,
-	ROW_NEG,
-	ROW_ADDRESS,
-	ROW_STORAGE,
-	ROW_ALL
-};
-
-static PyObject *row_names[ROW_ALL];
-
-/* known: types of tensors, types of elements, devices. Returns false, maybe with an exception, if the item is another. */
-static bool row_add(PyObject *item, PyObject *const *known, PyObject *rows, PyObject *keep)
-{
-	PyObject *value = PyTuple_GetItem(item, 1), *of[ROW_ALL] = {NULL}, *row = NULL;
-	PyObject *word, *place;
-	bool plain = PySet_Contains(known[0], (PyObject *)Py_TYPE(value)) == 1;
-
-	for (int i = 0; plain && i < ROW_ALL; i++) {
-		of[i] = i < ROW_CONTIGUOUS ? PyObject_GetAttr(value, row_names[i])
-		                           : PyObject_CallMethodObjArgs(value, row_names[i], NULL);
-		plain = of[i] && (i != ROW_CONTIGUOUS || of[i] == Py_True) &&
-		        (i != ROW_NEG || of[i] == Py_False);
-	}
-	word = plain ? PyDict_GetItem(known[1], of[ROW_DTYPE]) : NULL;
-	place = word ? PyDict_GetItem(known[2], of[ROW_DEVICE]) : NULL;
-	if (place)
-		row = PyTuple_Pack(5, PyTuple_GetItem(item, 0), word, of[ROW_SHAPE], place,
-		                   of[ROW_ADDRESS]);
-	plain = row && !PyList_Append(keep, of[ROW_STORAGE]) && !PyList_Append(rows, row);
-	for (int i = 0; i < ROW_ALL; i++)
-		Py_XDECREF(of[i]);
-	Py_XDECREF(row);
-	return plain;
-}
-
-/* plain_rows(items, number, kinds, words, places, rows, keep) */
-PyObject *plain_rows(PyObject *module, PyObject *args)
-{
-	static const char *names[ROW_ALL] = {"dtype",          "device", "shape",
-	                                     "is_contiguous",  "is_neg", "data_ptr",
-	                                     "untyped_storage"};
-	PyObject *items, *known[3], *rows, *keep;
-	Py_ssize_t at;
-
-	if (!PyArg_ParseTuple(args, "O!nOOOO!O!:plain_rows", &PyList_Type, &items, &at, &known[0],
-	                      &known[1], &known[2], &PyList_Type, &rows, &PyList_Type, &keep))
-		return NULL;
-	for (int i = 0; i < ROW_ALL; i++)
-		if (!row_names[i] && !(row_names[i] = PyUnicode_InternFromString(names[i])))
-			return NULL;
-	while (at < PyList_Size(items) && row_add(PyList_GetItem(items, at), known, rows, keep))
-		at++;
-	if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception))
-		return NULL;
-	PyErr_Clear();
-	return PyLong_FromSsize_t(at);
-}
-
 /* made: (flags, id to be replaced, device, files, stream, copies, tensors, Tensors or None) */
 static int request_parse(struct request *request, PyObject *made)
 {
@@ -190,13 +99,12 @@ static int request_parse(struct request *request, PyObject *made)
 	request->set = (struct sluice_collection_options)SLUICE_COLLECTION_OPTIONS_INIT;
 	if (!PyArg_ParseTuple(made, "IO&sO!OpO!O", &request->set.flags, parse_number,
 	                      &request->set.replaces, &device, &PyList_Type, &files, &on, &copies,
-	                      &PyList_Type, &tensors, &opened) ||
+	                      &PyByteArray_Type, &tensors, &opened) ||
 	    parse_device(device, &request->place) || request_files(request, files) ||
 	    request_stream(request, on) ||
-	    !(request->tensors = call_tensors(&request->call, tensors)))
+	    !(request->tensors = call_tensors(&request->call, tensors, &request->tensor_count)))
 		return -1;
 	request->copies = copies;
-	request->tensor_count = (size_t)PyList_Size(tensors);
 	request->files = opened == Py_None ? NULL : tensors_of(opened);
 	return 0;
 }

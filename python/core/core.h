@@ -110,11 +110,27 @@ struct held {
 /* Returns 0, or -1 with an exception. */
 int held_take(PyObject *buffer, bool writable, struct held *out);
 void held_give(struct held *held);
+/* The layout of https://dmlc.github.io/dlpack, version 0. */
+struct dlpack_tensor {
+	void *data;
+	int32_t device_type, device_id;
+	int32_t dimensions;
+	uint8_t code, bits;
+	uint16_t lanes;
+	int64_t *shape, *strides;
+	uint64_t byte_offset;
+};
+/* Returns the bytes of a tensor; -1 with an exception, also if there are gaps. */
+int64_t dlpack_bytes(const struct dlpack_tensor *t);
 PyObject *parse_dlpack(PyObject *module, PyObject *capsule);
 PyObject *divide_dlpack(PyObject *module, PyObject *args);
 /* Makes a capsule of a tensor of DLPack, in either version, which uses the handle until it is deleted. */
 PyObject *wrap_dlpack(void *tensor, bool versioned, struct handle *handle);
 PyObject *find_memory(PyObject *module, PyObject *buffer);
+/* add_row(rows, name, word, shape, place, address) */
+PyObject *add_row(PyObject *module, PyObject *args);
+/* plain_rows(tensors, at, kinds, capsule, streams, place, rows, keep): (the next at, name, value) of a tensor that is not
+ * plain, or None: behind the last. */
 PyObject *plain_rows(PyObject *module, PyObject *args);
 /* list_objects(context, uri, headers, s3, recursive): [(name, is_prefix, length, modified_ns, etag), ...] */
 PyObject *list_objects(PyObject *module, PyObject *args);
@@ -243,8 +259,8 @@ int opening_copy_options(struct opening *opening, PyObject *headers, PyObject *s
 
 /* Finds a device by its name; "cpu": -1. Returns 0, or -1 with an exception. */
 int parse_device(const char *name, int *device);
-/* Reads [(name, word, shape, device, address), ...], of which the caller keeps what the addresses are of. NULL with an exception. */
-struct sluice_collection_tensor *call_tensors(struct call *call, PyObject *list);
+/* Reads a bytearray of rows, whose memory the caller keeps. NULL with an exception. */
+struct sluice_collection_tensor *call_tensors(struct call *call, PyObject *rows, size_t *count);
 
 /* Makes the call; on the main thread by a thread of its own, so that signals are seen. Returns 0, or
  * -1 with an exception: then the call is freed. */

@@ -75,8 +75,9 @@ static PyMethodDef functions[] = {
          "the "
          "last."},
 	{"find_memory", find_memory, METH_O, "(address, bytes, device) of a buffer."},
+	{"add_row", add_row, METH_VARARGS, "Adds a row of a tensor."},
 	{"plain_rows", plain_rows, METH_VARARGS,
-         "Adds rows of tensors up to one that is not plain, and returns its number."},
+         "Adds rows of tensors up to one that is not plain, which it returns."},
 	{"list_objects", list_objects, METH_VARARGS, "The entries of a list of objects."},
 	{"remove_object", remove_object, METH_VARARGS,
          "Removes an object, or nothing if it is not there."},

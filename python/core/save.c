@@ -51,7 +51,7 @@ static int save_parse(Save *self, PyObject *args, struct sluice_tensor_save_opti
 	int shared, durable, digests;
 
 	if (!PyArg_ParseTuple(args, "O!O!O!O!O!O&O!pppsO:Save", context_type, &context,
-	                      &PyUnicode_Type, &uri, &PyList_Type, &lines, &PyList_Type, &rows,
+	                      &PyUnicode_Type, &uri, &PyList_Type, &lines, &PyByteArray_Type, &rows,
 	                      &PyList_Type, &keep, parse_size, &o->file_bytes, &PyList_Type,
 	                      &metadata, &shared, &durable, &digests, &device, &stream) ||
 	    parse_device(device, &o->device) || !context_is_made((Context *)context))
@@ -70,10 +70,9 @@ static int save_parse(Save *self, PyObject *args, struct sluice_tensor_save_opti
 	opening->options = (struct sluice_open_options)SLUICE_OPEN_OPTIONS_INIT;
 	opening->uri = call_text(&opening->call, "uri", uri);
 	if (!opening->uri || !(o->metadata = save_metadata(&opening->call, metadata)) ||
-	    !(*tensors = call_tensors(&opening->call, rows)) ||
+	    !(*tensors = call_tensors(&opening->call, rows, count)) ||
 	    opening_copy_options(opening, lines, Py_None))
 		return -1;
-	*count = (size_t)PyList_Size(rows);
 	o->metadata_count = (size_t)PyList_Size(metadata) / 2;
 	o->refuse_shared = !shared;
 	o->not_durable = !durable;

@@ -179,8 +179,8 @@ class Collection(_core.Collection, Mapping[str, Any]):
 
 def _make(store: _store.Store, name: str, replace: bool | int | str, files: Mapping[str, Any] | None,
           framework: str | None, device: Any = None, stream: int | None = None, copies: bool = False,
-          rows: Sequence[tuple[Any, ...]] = (), opened: Any = None) -> Collection:
-    """A collection of rows (name, type, shape, device, address), of which the data is copied or not, or of files."""
+          rows: bytearray | None = None, opened: Any = None) -> Collection:
+    """A collection of rows of tensors, of which the data is copied or not, or of files."""
     if isinstance(replace, str) and replace != "delete-first":
         raise ValueError(f"replace is False, True, an id or 'delete-first', and not {replace!r}")
     flags, replaced = _store._replacing(False if isinstance(replace, str) else replace)
@@ -191,7 +191,7 @@ def _make(store: _store.Store, name: str, replace: bool | int | str, files: Mapp
     if isinstance(replace, str):
         with contextlib.suppress(FileNotFoundError):
             store.delete(name)
-    made = flags, replaced, _store.place(device), contents, stream, copies, list(rows), opened
+    made = flags, replaced, _store.place(device), contents, stream, copies, rows or bytearray(), opened
     return Collection(store, name, 0, made, framework)
 
 
@@ -218,9 +218,7 @@ def publish(name: str, what: Any, device: Any = None, *, replace: bool | int | s
         opened = _tensor_files.Files(what, context, None).core
         made = _make(store, name, replace, files, framework, device, opened=opened)
     else:
-        rows, keep, streams = _store.rows(what.items())
-        if device is not None:
-            rows = [(*row[:3], _store.place(device), row[4]) for row in rows]
+        rows, keep, streams = _store.rows(dict(what), None if device is None else _store.place(device))
         stream = next(iter(_store.settle(streams).values()), None)
         made = _make(store, name, replace, files, framework, None, stream, True, rows)
         del keep  # what the addresses are of
@@ -236,8 +234,9 @@ def collection(name: str, tensors: Mapping[str, tuple[int | Sequence[int], Any]]
 
     tensors: a mapping from names to (shape, dtype), with types as for Store.create(). The rest is as for publish().
     """
-    rows = [(key, _store._word(dtype, key), tuple(_memory.lengths(shape)), _store.place(device), 0)
-            for key, (shape, dtype) in tensors.items()]
+    rows = bytearray()
+    for key, (shape, dtype) in tensors.items():
+        _core.add_row(rows, key, _store._word(dtype, key), tuple(_memory.lengths(shape)), _store.place(device), 0)
     return _make(_store_of(store), name, replace, files, framework, rows=rows)
 
 

@@ -152,16 +152,14 @@ def save(tensors: Mapping[str, Any], uri: str | os.PathLike[str], *, metadata: M
     torch = sys.modules.get("torch")
     tensors = dict(tensors)  # a Mapping may make its values: all of them have to be there at once
     pairs = [text for pair in (metadata or {}).items() for text in pair]
-    for name, value in tensors.items():
-        if not isinstance(name, str):
-            raise TypeError(f"a name of a tensor is a str, and not {name!r}")
-        if snapshot and torch is not None and isinstance(value, torch.Tensor):
+    for name, value in tensors.items() if snapshot and torch is not None else ():
+        if isinstance(value, torch.Tensor):
             _store.check_tensor(name, value, torch)
     with contextlib.ExitStack() as on:
         if stream is not None and torch is not None and torch.cuda.is_available():  # copies are made there
             on.enter_context(torch.cuda.stream(stream if isinstance(stream, torch.cuda.Stream) else
                                                torch.cuda.ExternalStream(_stream.number(stream))))
-        rows, keep, streams = _store.rows((_snapshot(tensors, torch) if snapshot else tensors).items())
+        rows, keep, streams = _store.rows(_snapshot(tensors, torch) if snapshot else tensors)
         if stream is not None:
             streams = dict.fromkeys(streams, _stream.number(stream))
         elif len(streams) > 1 and torch is not None:

@@ -476,32 +476,29 @@ def check_tensor(name: str, value: Any, torch: Any) -> None:
         raise TypeError(f"tensor {name!r} is {what}")
 
 
-def rows(tensors: Iterable[tuple[str, Any]]) -> tuple[list[tuple[Any, ...]], list[Any], dict[str, int]]:
-    """Rows (name, type, shape, place, address) of tensors, what keeps them, and streams with work on them, by place."""
+def rows(tensors: dict[str, Any], place: str | None = None) -> tuple[bytearray, list[Any], dict[str, int]]:
+    """Rows of tensors, what keeps their memory, and streams with work on them, by place. place: instead of their own."""
     torch: Any = sys.modules.get("torch")
-    found, keep, streams = list[Any](), list[Any](), dict[str, int]()
-    # Of torch's tensors, of which there are thousands of few kinds: plain_rows() takes those whose kind has been here.
-    words, places, kinds = dict[Any, str](), dict[Any, str](), set[type]()
-    items, at = list(tensors), 0
-    while (at := _core.plain_rows(items, at, kinds, words, places, found, keep)) < len(items):
-        name, value = items[at]
-        at += 1
+    found, keep, streams = bytearray(), list[Any](), dict[str, int]()
+    kinds, capsule = dict[type, Any](), getattr(getattr(torch, "_C", None), "_to_dlpack", None)
+    if capsule is not None:  # there may be thousands of these
+        kinds = {kind: getattr(kind, "__dlpack_c_exchange_api__", None) for kind in (torch.Tensor, torch.nn.Parameter)}
+    at = 0
+    while left := _core.plain_rows(tensors, at, kinds, capsule, streams, place, found, keep):
+        at, name, value = left
         if torch is None or not isinstance(value, torch.Tensor):
-            word, shape, place, address, array = _row(name, value, streams)
+            word, shape, there, address, array = _row(name, value, streams)
         else:
             check_tensor(name, value, torch)
             array = value.detach()
             if not array.is_contiguous() or array.is_conj() or array.is_neg():
                 array = array.resolve_conj().resolve_neg().contiguous()
-            word, place = _word(array.dtype, name), str(array.device)
-            if not array.dtype.is_complex:  # that may be conjugated
-                words[array.dtype], places[array.device] = word, place
-                kinds.add(type(value))
-            if array.is_cuda and place not in streams:
-                streams[place] = torch.cuda.current_stream(array.device).cuda_stream
+            word, there = _word(array.dtype, name), str(array.device)
+            if array.is_cuda and there not in streams:
+                streams[there] = torch.cuda.current_stream(array.device).cuda_stream
             shape, address = tuple(array.shape), array.data_ptr()
         keep.append(array)
-        found.append((name, word, shape, place, address))
+        _core.add_row(found, name, word, shape, place or there, address)
     return found, keep, streams
 
 
