@@ -17,7 +17,7 @@
  * that part, and it waits for all others.) A write that goes beyond the window waits if all bytes
  * before it are written or being written, which those of memory of a device are from their turn for
  * slots on. Otherwise the bytes that could move the window may never come, and the write is
- * refused. The share is fixed when the file is opened, so no file waits for another.
+ * refused. The share only grows, from what other files give back, so no file waits for another.
  *
  * Threads: pieces are submitted on any thread, which copies the bytes of short pieces. Threads of
  * the pool copy those of long pieces, side by side, a part each, and those of pieces that had to

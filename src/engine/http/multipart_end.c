@@ -307,7 +307,7 @@ void sl_http_multipart_free(struct sl_http_multipart *multipart) SL_UNCHECKED
 	free(multipart->locked.sentence);
 	sl_http_fields_clear(&multipart->whole);
 	sl_http_fields_clear(&multipart->each);
-	sl_gate_give(&multipart->http->engine->uploads, multipart->share);
+	sl_gate_give(&multipart->http->engine->uploads, multipart->locked.share);
 	pthread_cond_destroy(&multipart->idle);
 	sl_mutex_destroy(&multipart->mutex);
 	free(multipart);

@@ -41,8 +41,8 @@ struct sl_http_multipart {
 	struct sl_http *http;
 	struct sl_http_fields whole, each; /* of requests for the object, and for a part */
 	struct sl_http_plan plan;
-	uint64_t share; /* bytes of buffers at a time, or one part if that is more */
-	unsigned most;  /* parts, 1 where the object fits into one */
+	uint64_t share_most;
+	unsigned most; /* parts, 1 where the object fits into one */
 	pid_t process;
 	struct sl_list alive; /* in the list of all; guarded by its mutex */
 	_Atomic bool dropped; /* calls are to end */
@@ -59,6 +59,7 @@ struct sl_http_multipart {
 		uint64_t low_start;    /* its first byte */
 		uint64_t window;       /* the byte behind the window */
 		uint64_t reach;        /* the byte behind all pieces */
+		uint64_t share;        /* bytes of buffers at a time, at least a part; grows */
 		uint64_t used;         /* bytes of buffers, those in `spare` included */
 		struct sl_list spare;  /* buffers of parts that are over: struct sl_http_part */
 		unsigned flying;       /* calls */

@@ -138,7 +138,7 @@ struct sl_http_part *sl_http_multipart_buffer_locked(struct sl_http_multipart *m
 	multipart_trim_locked(multipart, cut->length);
 	link = sl_list_take(&multipart->locked.spare);
 	if (!link && multipart->locked.used &&
-	    multipart->locked.used + cut->length > multipart->share)
+	    multipart->locked.used + cut->length > multipart->locked.share)
 		return NULL;
 	if (link) {
 		part = SL_CONTAINER(link, struct sl_http_part, link);
@@ -167,11 +167,26 @@ struct sl_http_part *sl_http_multipart_buffer_locked(struct sl_http_multipart *m
 
 /* ------------------------------------------------------------------------------------ window */
 
+/* Doubles the share, if as much stays for new files. */
+static void multipart_grow_locked(struct sl_http_multipart *multipart)
+	SL_REQUIRES(&multipart->mutex)
+{
+	struct sl_gate *gate = &multipart->http->engine->uploads;
+	uint64_t share = multipart->locked.share;
+	uint64_t more = SL_MIN(share, multipart->share_most - share);
+
+	if (!more || !sl_gate_take(gate, 2 * more, false))
+		return;
+	sl_gate_give(gate, more);
+	multipart->locked.share += more;
+}
+
 void sl_http_multipart_move_locked(struct sl_http_multipart *multipart)
 {
 	struct sl_http_cut cut;
 	uint64_t at = multipart->locked.low_start, total = multipart->plan.total, bytes = 0;
 
+	multipart_grow_locked(multipart);
 	while (multipart_is_full_locked(multipart, multipart->locked.low) &&
 	       (!total || at < total)) {
 		sl_http_plan_find(&multipart->plan, at, &cut);
@@ -182,7 +197,7 @@ void sl_http_multipart_move_locked(struct sl_http_multipart *multipart)
 	multipart->locked.window = at;
 	while (!total || at < total) {
 		sl_http_plan_find(&multipart->plan, at, &cut);
-		if (bytes && bytes + cut.length > multipart->share)
+		if (bytes && bytes + cut.length > multipart->locked.share)
 			break;
 		bytes += cut.length;
 		at = multipart->locked.window = cut.start + cut.length;
@@ -248,7 +263,8 @@ bool sl_http_multipart_overlaps_locked(struct sl_http_multipart *multipart, uint
 	return false;
 }
 
-void sl_http_multipart_take_share(struct sl_http_multipart *multipart)
+/* No other thread has the upload yet. */
+void sl_http_multipart_take_share(struct sl_http_multipart *multipart) SL_UNCHECKED
 {
 	struct sl_gate *gate = &multipart->http->engine->uploads;
 	uint64_t least = multipart->plan.bytes, total = multipart->plan.total;
@@ -257,9 +273,10 @@ void sl_http_multipart_take_share(struct sl_http_multipart *multipart)
 	if (total)
 		least = SL_MIN(least, total);
 	share = SL_MAX(total ? SL_MIN(share, total) : share, least);
+	multipart->share_most = share;
 	while (share > least && !sl_gate_take(gate, share, false))
 		share = SL_MAX(share / 2, least);
 	if (share == least)
 		sl_gate_pass(gate, share);
-	multipart->share = share;
+	multipart->locked.share = share;
 }
