@@ -432,15 +432,15 @@ static void op_run_task(struct sl_task *task)
  * extend a file are made one at a time. */
 static bool op_may_reserve(const struct sluice_op *op)
 {
-	return op->kind == SL_WRITE && op->count == 1 && !op->device &&
-	       op->file->backend->ops->reserve && op->file->limits.alignment &&
-	       op->extents[0].length >= op->ctx->core.settings.direct_bytes;
+	return op->kind == SL_WRITE && !op->device && op->file->backend->ops->reserve &&
+	       op->file->limits.alignment &&
+	       sl_prepare_bytes(op, op->ctx->core.settings.direct_bytes);
 }
 
 static bool op_wants_reserve(const struct sluice_op *op, int64_t size)
 {
 	return size >= 0 && op_may_reserve(op) &&
-	       op->extents[0].offset + op->extents[0].length > (uint64_t)size;
+	       op->extents[0].offset + sl_prepare_bytes(op, 0) > (uint64_t)size;
 }
 
 /* Reads a small extent that is in memory. The operation is then over as it starts, or, in stream
@@ -532,7 +532,8 @@ static int op_reserve(struct sluice_op *op)
 	const struct sluice_extent *extent = op->extents;
 	struct sluice_file *file = op->file;
 	struct sl_backend *backend = file->backend;
-	uint64_t end = extent->offset + extent->length, reach = sl_prepare_reach(file, end);
+	uint64_t end = extent->offset + sl_prepare_bytes(op, 0);
+	uint64_t reach = sl_prepare_reach(file, end);
 	int rc = backend->ops->reserve(backend, extent->offset, reach - extent->offset);
 
 	/* There may be room for this one. */

@@ -32,6 +32,18 @@ static bool prepare_take_batch(struct sluice_file *file)
 	return some;
 }
 
+uint64_t sl_prepare_bytes(const struct sluice_op *op, uint64_t least)
+{
+	const struct sluice_extent *e = op->extents, *end = e + op->count;
+	uint64_t bytes = 0, longest = 0;
+
+	for (; e < end && e->offset == op->extents[0].offset + bytes; e++) {
+		bytes += e->length;
+		longest = SL_MAX(longest, e->length);
+	}
+	return e == end && longest >= least ? bytes : 0;
+}
+
 /* Returns the end of the operations in a list that write on from `end`, each where the one before
  * ends. */
 static uint64_t prepare_follow_locked(const struct sl_list *list, uint64_t end)
@@ -39,9 +51,9 @@ static uint64_t prepare_follow_locked(const struct sl_list *list, uint64_t end)
 	sl_list_each (link, list) {
 		const struct sluice_op *op = SL_CONTAINER(link, struct sluice_op, order.link);
 
-		if (op->kind != SL_WRITE || op->count != 1 || op->extents[0].offset != end)
+		if (op->kind != SL_WRITE || op->extents[0].offset != end)
 			break;
-		end += op->extents[0].length;
+		end += sl_prepare_bytes(op, 0);
 	}
 	return end;
 }

@@ -112,6 +112,29 @@ S3_TEST(writes_within_a_window_come_in_any_order)
 	buffer_free(&b);
 }
 
+S3_TEST(an_upload_has_more_memory_when_others_are_over)
+{
+	static const int order[] = {0, 2, 1, 5, 6, 4, 3};
+	struct buffer b = buffer_new(COUNT_OF(order) * PART, 0);
+	const char *path;
+	sluice_file *others[2], *file;
+
+	s3_small_parts(f);
+	pattern_fill(b.data, b.length, 0, 3);
+	for (int i = 0; i < 2; i++)
+		others[i] = s3_open_put(f, s3_uri("files", scratch(f, "other")), 0, 0);
+	path = scratch(f, "object");
+	file = s3_open_put(f, s3_uri("files", path), 0, 0);
+	for (int i = 0; i < 2; i++)
+		sluice_discard(others[i]);
+	/* The window was a part, and doubles with each that is full. */
+	for (size_t i = 0; i < COUNT_OF(order); i++)
+		assert_write(file, b.data + order[i] * PART, PART, order[i] * PART);
+	assert_ok(sluice_close(file));
+	assert_file_is(path, b.data, b.length);
+	buffer_free(&b);
+}
+
 static void refuses(struct fixture *f, uint64_t first, uint64_t second, int error, const char *says)
 {
 	static char bytes[2 * PART];

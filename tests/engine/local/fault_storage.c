@@ -178,6 +178,31 @@ FAULT_TEST(a_full_file_system_leaves_the_old_file)
 	on_small_file_systems(f, check_replacing);
 }
 
+static void check_no_room_for_two(struct fixture *f, const struct buffer *b, const char *path)
+{
+	struct sluice_extent extents[] = {{b->data, b->length, b->length},
+	                                  {b->data, b->length, 2 * b->length}};
+	struct sluice_request r = SLUICE_REQUEST_INIT;
+	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
+	struct sluice_file_info stat = {.size = sizeof(stat)};
+	sluice_file *file = NULL;
+	sluice_op *op;
+
+	o.flags = SLUICE_OPEN_WRITE;
+	r.kind = SLUICE_WRITE;
+	r.extents = extents;
+	r.count = 2;
+	assert_ok(sluice_open(f->ctx, path, &o, &file));
+	assert_ok(sluice_stat(file, &stat));
+	assert_ok(sluice_submit(file, &r, &op));
+	assert_int_equal(sluice_wait(op, -1), -ENOSPC);
+	if (stat.direct_offset)
+		assert_non_null(strstr(sluice_op_message(op), "reserve"));
+	sluice_op_free(op);
+	assert_ok(sluice_truncate(file, b->length));
+	assert_ok(sluice_close(file));
+}
+
 static void check_reserved(struct fixture *f, const struct small *fs, const char *at)
 {
 	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
@@ -206,6 +231,8 @@ static void check_reserved(struct fixture *f, const struct small *fs, const char
 	assert_ok(sluice_open(f->ctx, path, &o, &file));
 	assert_write(file, b.data, b.length, 0);
 	assert_ok(sluice_close(file));
+	/* Extents that follow each other are as one, and looked for before the first is written. */
+	check_no_room_for_two(f, &b, path);
 	/* What it has is not looked for again. */
 	o.flags = SLUICE_OPEN_WRITE;
 	assert_ok(sluice_open(f->ctx, path, &o, &file));
