@@ -45,9 +45,15 @@ size_t sl_utf8_sequence(const char *text, size_t n, uint32_t *character)
 
 bool sl_utf8_valid(const char *text, size_t n)
 {
+	const uint64_t high = 0x8080808080808080;
 	uint32_t character;
+	uint64_t eight;
 
 	for (size_t at = 0, length; at < n; at += length) {
+		length = sizeof(eight);
+		memcpy(&eight, text + at, SL_MIN(n - at, length));
+		if (n - at >= length && !(eight & high))
+			continue;
 		length = (signed char)text[at] >= 0
 		                 ? 1
 		                 : sl_utf8_sequence(text + at, n - at, &character);
