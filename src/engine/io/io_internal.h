@@ -334,7 +334,7 @@ void sl_op_fail(struct sluice_op *op, int error, char *message);
 void sl_prepare(struct sluice_op *op, void (*prepared)(struct sluice_op *, int64_t size));
 /* Returns true if the operation was waiting for that. */
 bool sl_prepare_withdraw(struct sluice_op *op);
-/* Returns the bytes of a write if its extents follow each other and the longest has so many, or 0. */
+/* Returns a write's bytes if its extents follow each other, the longest having so many; or 0. */
 uint64_t sl_prepare_bytes(const struct sluice_op *op, uint64_t least);
 /* Returns the end of the writes that wait to be prepared, of which the first begins at `end` and
  * each where the one before ends. */
