@@ -149,7 +149,7 @@ def save(tensors: Mapping[str, Any], uri: str | os.PathLike[str], *, metadata: M
         raise ValueError(f"snapshot is None or 'device', and not {snapshot!r}")
     if shared not in ("alias", "error"):
         raise ValueError(f"shared is 'alias' or 'error', and not {shared!r}")
-    torch = sys.modules.get("torch")
+    torch: Any = sys.modules.get("torch")
     tensors = dict(tensors)  # a Mapping may make its values: all of them have to be there at once
     pairs = [text for pair in (metadata or {}).items() for text in pair]
     for name, value in tensors.items() if snapshot and torch is not None else ():

@@ -14,7 +14,7 @@ import re
 import select
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Iterable, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
 
 from . import _context, _core, _libraries, _memory, _stream
 from ._operation import Call
@@ -477,7 +477,7 @@ def check_tensor(name: str, value: Any, torch: Any) -> None:
 
 
 def rows(tensors: dict[str, Any], place: str | None = None) -> tuple[bytearray, list[Any], dict[str, int]]:
-    """Rows of tensors, what keeps their memory, and streams with work on them, by place. place: instead of their own."""
+    """Rows of tensors, what keeps their memory, and streams with work on them, by place. place: for all rows."""
     torch: Any = sys.modules.get("torch")
     found, keep, streams = bytearray(), list[Any](), dict[str, int]()
     kinds, capsule = dict[type, Any](), getattr(getattr(torch, "_C", None), "_to_dlpack", None)
