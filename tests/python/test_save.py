@@ -108,6 +108,18 @@ def test_a_snapshot_tells_conjugates_from_their_memory(tmp_path):
     assert all(torch.equal(found[name], state[name]) for name in state)
 
 
+def test_small_integers_of_torch_are_not_taken_for_bytes(tmp_path):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    if not hasattr(torch, "uint4"):
+        pytest.skip("this torch has no uint4")
+    state = {"plain": torch.ones(3), "bytes": torch.arange(4, dtype=torch.uint8), "signed": torch.arange(-2, 2, dtype=torch.int8)}
+    sluice.save(state, tmp_path / "x.safetensors").wait()
+    found = sluice.load(tmp_path / "x.safetensors")
+    assert all(found[name].dtype == value.dtype and torch.equal(found[name], value) for name, value in state.items())
+    with pytest.raises(TypeError, match="uint4"):
+        sluice.save(state | {"small": state["bytes"].view(torch.uint4)}, tmp_path / "x.safetensors")
+
+
 def test_a_snapshot_of_a_mapping_that_makes_its_tensors(tmp_path):
     torch = pytest.importorskip("torch", reason="torch is not installed")
 
