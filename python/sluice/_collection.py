@@ -187,8 +187,9 @@ class _Newer(Call):
         super().__init__(lambda: held._newer(timeout, self._stop))  # the thread keeps the descriptor open
 
     def cancel(self) -> bool:
+        running = not self.done
         os.eventfd_write(self._stop, 1)
-        return not self.done
+        return running
 
 
 def _make(store: _store.Store, name: str, replace: bool | int | str, files: Mapping[str, Any] | None,
