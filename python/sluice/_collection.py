@@ -135,9 +135,9 @@ class Collection(_core.Collection, Mapping[str, Any]):
     def newer(self, timeout: float | None = None, *, origin: bool = False) -> Call:
         """Wait until another collection has the name: `await m.newer()`, or m.newer().wait(), is that one.
 
-        timeout: seconds, or None; then TimeoutError is raised. cancel() ends the wait. origin: ask the origin once, and fetch the object if it
-        is another than the one that the collection of this name was fetched from; the result is None if there is no
-        newer.
+        timeout: seconds, or None; then TimeoutError is raised. cancel() ends the wait. origin: ask the origin once, and
+        fetch the object if it is another than the one that the collection of this name was fetched from; the result is
+        None if there is no newer.
         """
         return Call(self._refreshed) if origin else _Newer(self, timeout)
 
