@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+import weakref
 from collections.abc import Mapping
 from typing import Any, Iterator, Sequence
 
@@ -134,11 +135,11 @@ class Collection(_core.Collection, Mapping[str, Any]):
     def newer(self, timeout: float | None = None, *, origin: bool = False) -> Call:
         """Wait until another collection has the name: `await m.newer()`, or m.newer().wait(), is that one.
 
-        timeout: seconds, or None; then TimeoutError is raised. origin: ask the origin once, and fetch the object if it
-        is another than the one that the collection of this name was fetched from; the result is None if there is no
-        newer.
+        timeout: seconds, or None; then TimeoutError is raised. cancel() ends the wait. origin: ask the origin once, and
+        fetch the object if it is another than the one that the collection of this name was fetched from; the result is
+        None if there is no newer.
         """
-        return Call(self._refreshed if origin else lambda: self._newer(timeout))
+        return Call(self._refreshed) if origin else _Newer(self, timeout)
 
     def _refreshed(self) -> Collection | None:
         version = self._store.refresh(self.name, context=self._context)
@@ -148,7 +149,7 @@ class Collection(_core.Collection, Mapping[str, Any]):
         found._context = self._context
         return found
 
-    def _newer(self, timeout: float | None) -> Collection:
+    def _newer(self, timeout: float | None, stop: int) -> Collection:
         name, version, end = self.name, self.version, None if timeout is None else time.monotonic() + timeout
         with self._store.watch(name) as watch:
             while True:
@@ -158,7 +159,7 @@ class Collection(_core.Collection, Mapping[str, Any]):
                     if found.version != version:
                         return found
                     found.close()
-                watch.next(None if end is None else max(end - time.monotonic(), 0))
+                watch._next(None if end is None else max(end - time.monotonic(), 0), stop)
 
     def __enter__(self) -> Collection:
         return self
@@ -175,6 +176,20 @@ class Collection(_core.Collection, Mapping[str, Any]):
         except ValueError as error:
             return f"<sluice.Collection: {error}>"
         return f"<sluice.Collection {name!r}: {len(self)} tensors, {f'version {number}' if number else 'not sealed'}>"
+
+
+class _Newer(Call):
+    """A wait for another collection of a name, by a thread with a watch, which cancel() ends."""
+
+    def __init__(self, held: Collection, timeout: float | None) -> None:
+        self._stop = os.eventfd(0)
+        weakref.finalize(self, os.close, self._stop).atexit = False
+        super().__init__(lambda: held._newer(timeout, self._stop))  # the thread keeps the descriptor open
+
+    def cancel(self) -> bool:
+        running = not self.done
+        os.eventfd_write(self._stop, 1)
+        return running
 
 
 def _make(store: _store.Store, name: str, replace: bool | int | str, files: Mapping[str, Any] | None,

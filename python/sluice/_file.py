@@ -90,6 +90,7 @@ class File(_core.File):
     uri: str
     mode: str
     context: _context.Context
+    _left = False  # its task was cancelled before it got the file
 
     def __init__(self, uri: str | os.PathLike[str], mode: str = "r", *, headers: _Headers = None,
                  context: _context.Context | None = None, **options: Any) -> None:
@@ -193,7 +194,8 @@ class File(_core.File):
 
     def __del__(self) -> None:
         if not self.closed:
-            warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=1, source=self)
+            if not self._left:
+                warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=1, source=self)
             self.discard()
 
     def __repr__(self) -> str:

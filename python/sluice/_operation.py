@@ -46,6 +46,7 @@ class Operation(_core.Operation):
                 yield from future
             except asyncio.CancelledError:
                 self.cancel()
+                self.add_done_callback(_leave)
                 raise
         return self.wait(0)
 
@@ -97,6 +98,13 @@ def progress(operations: Operation | Iterable[Operation], **options: Any) -> lis
     except ImportError:
         return [operation.wait() for operation in waiting]
     return [operation.wait() for operation in tqdm(waiting, **options)]
+
+
+def _leave(operation: Operation) -> None:
+    """Mark the file of an open that was too late for its cancel: no program has it to close it, so none is warned."""
+    with contextlib.suppress(Exception):  # it failed, or its result is no file
+        found = operation.wait(0)
+        getattr(found, "_file", found)._left = True
 
 
 def _resolve(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:

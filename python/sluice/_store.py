@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import collections
+import errno
 import importlib
 import math
 import mmap
@@ -289,13 +290,22 @@ class Watch(_core.Watch):
 
     def next(self, timeout: float | None = None) -> Event:
         """Wait for the next event, timeout seconds at most; None: for ever. Raises TimeoutError."""
+        return self._next(timeout)
+
+    def _next(self, timeout: float | None, stop: int | None = None) -> Event:
+        """As next(); ECANCELED when the descriptor `stop` is readable."""
         poll = select.poll()
-        poll.register(self.fileno(), select.POLLIN)
+        for fd in (self.fileno(), stop):
+            if fd is not None:
+                poll.register(fd, select.POLLIN)
         if not self._events:
             self._drain()
         while not self._events:
-            if not poll.poll(_milliseconds(timeout)):
+            ready = poll.poll(_milliseconds(timeout))
+            if not ready:
                 raise TimeoutError("no event came in time")
+            if (stop, select.POLLIN) in ready:
+                raise OSError(errno.ECANCELED, os.strerror(errno.ECANCELED))
             self._drain()
         return self._events.popleft()
 

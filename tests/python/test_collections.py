@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import numpy
 import pytest
@@ -161,6 +162,33 @@ def test_a_newer_one_is_waited_for(at):
 
     assert (asyncio.run(main())["x"] == 2).all()
     assert (first.newer(0).wait()["x"] == 2).all()
+
+
+def test_a_cancelled_wait_for_a_newer_one_gives_its_thread_and_its_descriptors_back(at):
+    def waiting():  # each has a connection of its own
+        return len(os.listdir("/proc/self/fd"))
+
+    async def main(model):
+        for timeout in (0.01, 0.05):
+            with pytest.raises((TimeoutError, asyncio.TimeoutError)):
+                await asyncio.wait_for(model.newer(), timeout)
+
+    with sluice.publish("m", {"x": numpy.zeros(3)}, **at) as made:
+        with pytest.raises(TimeoutError):
+            made.newer(0).wait()  # and the thread is there
+        gc.collect()
+        before = waiting()
+        asyncio.run(main(made))
+        call = made.newer()
+        assert call.cancel()
+        with pytest.raises(OSError) as caught:
+            call.wait(60)
+        assert caught.value.errno == errno.ECANCELED and not call.cancel()
+        del call, caught
+        deadline = time.monotonic() + 60
+        while gc.collect() >= 0 and waiting() > before:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
 
 def test_other_processes(at, store):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 import weakref
 
 import pytest
@@ -101,6 +102,38 @@ def test_dropped_operations_of_a_closed_loop_end(slow_server):
     slow_server.go.set()
     wait_until(lambda: gc.collect() >= 0 and not any(ref() for ref in alive))
     f.close()
+
+
+def test_a_task_that_is_cancelled_when_its_file_is_open_warns_of_nothing(path):
+    async def wait_for(operation):
+        return await operation
+
+    async def is_cancelled(operation, late):
+        task = asyncio.ensure_future(wait_for(operation))
+        await asyncio.sleep(0)
+        if late:  # it has not noticed yet
+            operation.wait(30)
+        task.cancel()
+        try:
+            (await task).close()  # it was over at once
+        except asyncio.CancelledError:
+            operation.add_done_callback(lambda _: ends.append(late))
+        while not operation.done:
+            await asyncio.sleep(0.001)
+
+    with sluice.Writer(f"{path}.h5") as w:
+        w.series("u", shape=(2,), dtype="i8").append([1, 2])
+    made, opened = [], sluice.File._prepare
+    with warnings.catch_warnings(record=True) as warned, pytest.MonkeyPatch.context() as patch:
+        warnings.simplefilter("always")
+        patch.setattr(sluice.File, "_prepare", lambda f, *a: made.append(weakref.ref(f)) or opened(f, *a))
+        for opens in (lambda: sluice.open_async(path), lambda: sluice.open_array_async(f"{path}.h5#/u")):
+            ends = []
+            while ends.count(True) < 3 or ends.count(False) < 3:
+                for late in (False, True):
+                    asyncio.run(is_cancelled(opens(), late))
+        wait_until(lambda: gc.collect() >= 0 and (warned or not any(ref() for ref in made)))
+    assert made and not warned, warned[0]
 
 
 def test_callbacks_of_a_closed_loop_run(slow_server):
