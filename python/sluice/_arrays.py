@@ -92,7 +92,7 @@ class Array:
         return self.shape[0]
 
     def refresh(self) -> None:
-        """Take the shape that the dataset has by now. A file that a Writer makes grows; others must not change."""
+        """Take the shape that the dataset has by now, and the file as it is, if another program has changed it."""
         with _lock:
             self._file._refresh()
             self._describe()
