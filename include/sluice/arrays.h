@@ -21,9 +21,10 @@
  *
  * A file that a writer of this library writes meanwhile is read as of a state of the file that its
  * last flush left; sluice_array_refresh() takes its newer length. If the length or the time of the
- * last change of any other file changes, operations fail with -ESTALE; an open waits until that
- * time is 20 ms ago, for two changes may have the same. No lock is taken. Where the
- * HDF5 library was built without its own lock, nothing else in the process may use it meanwhile.
+ * last change of any other file changes, operations fail with -ESTALE until a refresh; an open and
+ * a refresh wait until that time is 20 ms ago, for two changes may have the same. No lock is taken.
+ * Where the HDF5 library was built without its own lock, nothing else in the process may use it
+ * meanwhile.
  *
  * Files on a server: bytes for HDF5 are fetched without HDF5's lock, in blocks of 256 KiB to 4 MiB,
  * and kept while the file is open, 64 MiB at most. All bytes belong to the opened object, by the
@@ -95,14 +96,14 @@ struct sluice_array_info {
 SLUICE_API int sluice_array_stat(sluice_file *file, struct sluice_array_info *out);
 
 /*
- * Takes the length that the dataset has now, if a writer of this library has made it longer.
- * Waits for a flush of the writer that is in progress, and for storage. Operations in flight go on
- * with the old length. Any thread.
+ * Takes the length that the dataset has now, if a writer has made it longer, and the file as it is
+ * now, if another program has changed it. Waits for a flush of our writer that is in progress, and
+ * for storage. Operations in flight go on with the old length. Any thread.
  *
  * Returns 0, or
  *   -EINVAL   the file is no dataset
  *   -EAGAIN   the flush did not end within 10 s
- *   -ESTALE   the dataset is shorter, or is another now; or another program has changed the file
+ *   -ESTALE   the dataset is shorter, or is another now; or another program changes it meanwhile
  *   the errors of sluice_open()
  */
 SLUICE_API int sluice_array_refresh(sluice_file *file);

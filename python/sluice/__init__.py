@@ -23,7 +23,8 @@ if sysconfig.get_config_var("Py_GIL_DISABLED"):
 try:
     from . import _core
 except ImportError as error:
-    raise ImportError(f"sluice cannot load its extension: {error}", name=error.name, path=error.path) from error
+    why = f"{__path__[0]} has none; `make python` builds it" if error.name == __name__ else error
+    raise ImportError(f"sluice cannot load its extension: {why}", name=error.name, path=error.path) from error
 
 from . import _memory, _operation
 from ._arrays import Array, open_array, open_array_async

@@ -92,7 +92,7 @@ class Array:
         return self.shape[0]
 
     def refresh(self) -> None:
-        """Take the shape that the dataset has by now. A file that a Writer makes grows; others must not change."""
+        """Take the shape that the dataset has by now, and the file as it is, if another program has changed it."""
         with _lock:
             self._file._refresh()
             self._describe()
@@ -410,7 +410,7 @@ def _give_up(operations: Iterator[Operation]) -> None:
             operation.wait()
 
 
-def open_array(name: str | os.PathLike[str], dataset: str | None = None, *,
+def open_array(name: str | bytes | os.PathLike[str], dataset: str | None = None, *,
                context: _context.Context | None = None) -> Array:
     """Open a dataset of an HDF5 file, and return an Array. docs/arrays.md lists types, layouts and filters.
 
@@ -427,7 +427,7 @@ def open_array(name: str | os.PathLike[str], dataset: str | None = None, *,
     ((1, 2, 3), array([[1, 3],
            [4, 6]]))
     """
-    path = os.fspath(name)
+    path = os.fsdecode(name)
     if dataset is None:
         path, dataset = _core.split_array(path)
     if not dataset:
@@ -447,7 +447,7 @@ def load(path: str, dataset: str, device: Any, *, framework: str | None = None, 
     return loaded[""]
 
 
-def open_array_async(name: str | os.PathLike[str], dataset: str | None = None, *,
+def open_array_async(name: str | bytes | os.PathLike[str], dataset: str | None = None, *,
                      context: _context.Context | None = None) -> Operation:
     """As open_array(), but returns an Operation at once, whose result is the Array."""
     return Call(lambda: open_array(name, dataset, context=context))

@@ -15,6 +15,7 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 from . import _arrays, _context, _libraries
 from ._file import File
 from ._operation import Operation
+from ._tensor_files import Path
 
 
 def _tensor(raw: Any) -> Any:
@@ -45,14 +46,14 @@ class Samples:
 
     def __init__(
         self,
-        files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        files: Path | Sequence[Path],
         extents: Sequence[Sequence[int]] | None = None,
         transform: Callable[[Any], Any] | None = None,
         *,
         headers: Mapping[str, str] | Sequence[str] | None = None,
         settings: dict[str, Any] | None = None,
     ) -> None:
-        self.files = [files] if isinstance(files, (str, os.PathLike)) else list(files)
+        self.files = [files] if isinstance(files, (str, bytes, os.PathLike)) else list(files)
         self.extents, self.transform = extents, transform or _tensor
         self._how = headers, settings
         self._opened: dict[tuple[int, int], tuple[Any, int]] = {}  # by process and index of the file

@@ -92,14 +92,14 @@ class File(_core.File):
     context: _context.Context
     _left = False  # its task was cancelled before it got the file
 
-    def __init__(self, uri: str | os.PathLike[str], mode: str = "r", *, headers: _Headers = None,
+    def __init__(self, uri: str | bytes | os.PathLike[str], mode: str = "r", *, headers: _Headers = None,
                  context: _context.Context | None = None, **options: Any) -> None:
         super().__init__(**self._prepare(uri, mode, headers, context, options))
         if self.mode in ("w", "x"):
             _made.add(self)
 
     @classmethod
-    def _open_async(cls, uri: str | os.PathLike[str], mode: str = "r", *, headers: _Headers = None,
+    def _open_async(cls, uri: str | bytes | os.PathLike[str], mode: str = "r", *, headers: _Headers = None,
                     context: _context.Context | None = None, **options: Any) -> Operation:
         file = cls.__new__(cls)
         operation = file._start(**file._prepare(uri, mode, headers, context, options))
@@ -107,7 +107,8 @@ class File(_core.File):
             _made.add(file)
         return operation
 
-    def _prepare(self, uri: str | os.PathLike[str], mode: str, headers: _Headers, context: _context.Context | None,
+    def _prepare(self, uri: str | bytes | os.PathLike[str], mode: str, headers: _Headers,
+                 context: _context.Context | None,
                  options: dict[str, Any]) -> dict[str, Any]:
         """The arguments of the extension."""
         self.uri, self.mode = os.fsdecode(uri), str(mode).replace("b", "", 1)
@@ -223,7 +224,7 @@ def _open_again(uri: str, mode: str, options: dict[str, Any], settings: dict[str
     return File(uri, mode, **options)
 
 
-def open(uri: str | os.PathLike[str], mode: str = "r", *, headers: _Headers = None,
+def open(uri: str | bytes | os.PathLike[str], mode: str = "r", *, headers: _Headers = None,
          context: _context.Context | None = None, **options: Any) -> File:
     """Open a path, or a URI of file:, http:, https: or store:, and return a File.
 
@@ -246,7 +247,7 @@ def open(uri: str | os.PathLike[str], mode: str = "r", *, headers: _Headers = No
     return File(uri, mode, headers=headers, context=context, **options)
 
 
-def open_async(uri: str | os.PathLike[str], mode: str = "r", **options: Any) -> Operation:
+def open_async(uri: str | bytes | os.PathLike[str], mode: str = "r", **options: Any) -> Operation:
     """As open(), but returns an Operation at once, whose result is the File.
 
     >>> with sluice.open_async(path).wait() as f:

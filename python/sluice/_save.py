@@ -124,7 +124,7 @@ def _joined(streams: Mapping[str, int], torch: Any) -> Any:
     return joined
 
 
-def save(tensors: Mapping[str, Any], uri: str | os.PathLike[str], *, metadata: Mapping[str, str] | None = None,
+def save(tensors: Mapping[str, Any], uri: str | bytes | os.PathLike[str], *, metadata: Mapping[str, str] | None = None,
          stream: Any = None, snapshot: str | None = None, durable: bool = True, shard_bytes: int | str = "2 GiB",
          digests: str | os.PathLike[str] | None = None, shared: str = "alias", headers: Any = None,
          context: _context.Context | None = None) -> Save:

@@ -9,7 +9,7 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 
 from . import _context, _core, _slices
 
-Path = str | os.PathLike[str]
+Path = str | bytes | os.PathLike[str]
 Names = str | Iterable[str] | Callable[[str], bool] | None
 
 
@@ -20,7 +20,7 @@ class Files:
     together: frozenset[str] = frozenset()  # names that one load reads, for all ranks
 
     def __init__(self, files: Path | Sequence[Path], context: _context.Context | None, headers: Any) -> None:
-        uris = [files] if isinstance(files, (str, os.PathLike)) else list(files)
+        uris = [files] if isinstance(files, (str, bytes, os.PathLike)) else list(files)
         paths, lines = [os.fsencode(uri) for uri in uris], _context.header_lines(headers)
         self.core = _core.Tensors(context or _context.default(), paths, lines)
         self.files = self.core.files()

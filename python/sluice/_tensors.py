@@ -163,8 +163,9 @@ def load(  # type: ignore[misc]
                 tensors, loads = _load(parts, stream, opened.digests(verify), allocate == "blocks")
                 _finish(loads, stream is not None)
             break
-        except OSError as error:  # a save has replaced the index, and removed the old files
-            if not left or error.errno not in (errno.ENOENT, errno.ESTALE) or not str(files).endswith(".json"):
+        except OSError as error:  # a save has replaced the index, whose name may be bytes, and removed the old files
+            index = str(files).rstrip("'").endswith(".json")
+            if not left or not index or error.errno not in (errno.ENOENT, errno.ESTALE):
                 raise
     if dtype is not None:
         for library, some in zip(libraries, tensors, strict=True):
@@ -213,12 +214,12 @@ def load_array(file: Path, device: Any = "cpu", **options: Any) -> Any:
     >>> sluice.load_array(path + ".npy", framework="np")
     array([0, 1, 2])
     """
-    path, dataset = _core.split_array(os.fspath(file))
+    path, dataset = _core.split_array(os.fsdecode(file))
     if dataset:
         return _arrays.load(path, dataset, device, **options)
     found = load(file, device, **options)
     if len(found) != 1:
-        raise ValueError(f"{os.fspath(file)!r} has {len(found)} arrays, not one: {', '.join(list(found)[:5])}")
+        raise ValueError(f"{path!r} has {len(found)} arrays, not one: {', '.join(list(found)[:5])}")
     return found.popitem()[1]
 
 

@@ -281,10 +281,10 @@ class Writer(_core.Writer):
     ...         u.append(numpy.full((3, 4), step, "f4"))
     """
 
-    def __init__(self, path: str | os.PathLike[str], mode: str = "x", *, attributes: Attributes | None = None,
+    def __init__(self, path: str | bytes | os.PathLike[str], mode: str = "x", *, attributes: Attributes | None = None,
                  durable: bool = False, only_hdf5: bool = False, context: _context.Context | None = None,
                  **options: int) -> None:
-        self.path, self.mode = os.fspath(path), mode
+        self.path, self.mode = os.fsdecode(path), mode
         self._interrupted, self._process = False, os.getpid()
         self._series: weakref.WeakSet[Series] = weakref.WeakSet()
         if mode not in _MODES:

@@ -272,7 +272,7 @@ FIXTURE_TEST(frames_are_right_beside_a_writer_of_nodes_until_it_dies)
 	}
 }
 
-FIXTURE_TEST(files_of_nodes_that_others_change_are_stale)
+FIXTURE_TEST(files_of_nodes_that_others_change_are_stale_until_a_refresh)
 {
 	static const char *const names[] = {"x.h5", "x.h5.node-0"};
 
@@ -289,7 +289,8 @@ FIXTURE_TEST(files_of_nodes_that_others_change_are_stale)
 		assert_int_equal(write(fd, "x", 1), 1);
 		close(fd);
 		assert_int_equal(read_now(file, &element, sizeof(element), 0), -ESTALE);
-		assert_refused(sluice_array_refresh(file), ESTALE, names[i]);
+		assert_ok(sluice_array_refresh(file));
+		assert_read(file, &element, sizeof(element), 0);
 		assert_ok(sluice_close(file));
 	}
 }
@@ -351,7 +352,7 @@ FIXTURE_TEST(virtual_datasets_of_others_are_read_if_they_are_as_simple)
 	                             {"a.h5", "s", 4, 2, 4, 0},
 	                             {"none.h5", "s", 3, 1, 3, 0}};
 	const struct part others[] = {{"a.h5", "wide", 0, 2, 3, 0},
-	                              {"./below/b.h5", "s", 2, 1, 0, 0}};
+	                              {"./..below../b..h5", "s", 2, 1, 0, 0}};
 	const struct part fixed[] = {{"a.h5", "s", 0, 2, 3, 4}, {"a.h5", "wide", 3, 2, 0, 5}};
 	struct rng r = rng_new(4215);
 	hid_t file = H5Fcreate(scratch(f, "a.h5"), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
@@ -359,8 +360,8 @@ FIXTURE_TEST(virtual_datasets_of_others_are_read_if_they_are_as_simple)
 	put_source(file, "s", H5T_STD_I32LE, 4);
 	put_source(file, "wide", H5T_STD_I32LE, 8);
 	H5Fclose(file);
-	assert_ok(mkdir(scratch(f, "below"), 0700));
-	file = H5Fcreate(scratch(f, "below/b.h5"), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+	assert_ok(mkdir(scratch(f, "..below.."), 0700));
+	file = H5Fcreate(scratch(f, "..below../b..h5"), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
 	put_source(file, "s", H5T_STD_I32LE, 4);
 	H5Fclose(file);
 	file = H5Fcreate(scratch(f, "v.h5"), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
@@ -384,6 +385,7 @@ FIXTURE_TEST(virtual_datasets_that_are_not_are_refused_by_name)
 		{{{"v.h5", "v0", 0, 6, 0, 0}}, ENOTSUP, "v0' is virtual"},
 		{{{"w.h5", "v", 0, 6, 0, 0}}, ENOTSUP, "v' is virtual"},
 		{{{"../a.h5", "s", 0, 6, 0, 0}}, ENOTSUP, "is not in its folder"},
+		{{{"a..b/../..", "s", 0, 6, 0, 0}}, ENOTSUP, "is not in its folder"},
 		{{{"/tmp/a.h5", "s", 0, 6, 0, 0}}, ENOTSUP, "is not in its folder"},
 		{{{"a.h5", "s", 0, 3, 0, 0}, {"a.h5", "t", 2, 3, 2, 0}},
 	         ENOTSUP,

@@ -307,6 +307,22 @@ a_daemon_is_found_upgraded_and_stopped() {
 	says "does sluiced run there"
 }
 
+a_daemon_with_few_descriptors_says_how_many_it_needs() {
+	local few='ulimit -n $0 && exec "$SLUICED" --memory 16M --socket "$1/few"'
+	status 1 bash -c "$few" 63 "$folder"
+	says "the daemon needs 64 descriptors, and its hard limit is 63"
+	bash -c "$few" 64 "$folder" 2> messages &
+	trap "kill $! 2>/dev/null" EXIT
+	for ((i = 0; i < 500; i++)); do
+		"$sluice" store stat --socket "$folder/few" > out 2>&1 && break
+		sleep 0.02
+	done
+	echo precious > file
+	status 0 "$sluice" store put --socket "$folder/few" a file
+	status 0 "$sluice" store put --socket "$folder/few" b file
+	status 0 "$sluice" store stop --socket "$folder/few"
+}
+
 a_daemon_without_standard_descriptors_writes_to_none() {
 	local other=$folder/closed
 	"$SLUICED" --memory 16M --socket "$other" <&- >&- 2>&- &

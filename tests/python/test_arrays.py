@@ -2,6 +2,7 @@
 """Datasets of HDF5 files: selections beside numpy and h5py, while they are written, threads, processes, damage."""
 
 import asyncio
+import errno
 import gc
 import importlib.util
 import multiprocessing
@@ -427,6 +428,44 @@ def test_blocks_of_several_files_are_read_as_one(tmp_path):
         writer.close()
     with h5py.File(path) as file:
         assert same(file["u"][...], wanted)
+
+
+@pytest.mark.parametrize("libver, swmr", [("earliest", False), ("latest", False), ("latest", True)])
+def test_a_refresh_finds_what_another_program_has_written(tmp_path, libver, swmr):
+    path, virtual = tmp_path / "a.h5", tmp_path / "v.h5"
+    source = h5py.VirtualSource("a.h5", "s", (4, 100), maxshape=(None, 100))
+    layout = h5py.VirtualLayout((4, 100), "i4", maxshape=(None, 100))
+    layout[: h5py.h5s.UNLIMITED] = source[: h5py.h5s.UNLIMITED]
+    with h5py.File(virtual, "w", libver="latest") as file:
+        file.create_virtual_dataset("s", layout)
+    with h5py.File(path, "w", libver=libver) as file:
+        s = file.create_dataset("s", data=numpy.arange(400, dtype="i4").reshape(4, 100), chunks=(2, 100),
+                                maxshape=(None, 100), compression="gzip")
+        file.flush()
+        if swmr:
+            file.swmr_mode = True
+        with sluice.open_array(path, "s") as one, sluice.open_array(virtual, "s") as array:
+            for step in range(5):
+                s.resize(len(s) + 2, 0)
+                s[-2:] = numpy.arange(200).reshape(2, 100) + step
+                s.flush()
+                if not swmr:
+                    file.flush()
+                for each in (one, array):
+                    with pytest.raises(OSError) as error:
+                        each[0]
+                    assert error.value.errno == errno.ESTALE
+                    each.refresh()
+                    assert same(each[...], s[...])
+    with h5py.File(path, "w") as file:
+        file["s"] = numpy.zeros((1, 100), "i4")
+        file.flush()
+        with sluice.open_array(path, "s") as one:
+            del file["s"]
+            file["s"] = numpy.zeros((1, 100), "f4")
+            file.flush()
+            with pytest.raises(OSError, match="another dataset"):
+                one.refresh()
 
 
 def test_a_file_is_read_while_a_writer_and_others_use_it(tmp_path):

@@ -288,6 +288,19 @@ def test_objects_are_written_and_copied(tmp_path, file_server):
     assert sorted(map(str, tmp_path.iterdir())) == sorted(local.ls(str(tmp_path), detail=False))
 
 
+def test_universal_pathlib_takes_our_names(there):
+    upath = pytest.importorskip("upath", reason="universal_pathlib is not installed")
+    fs, name = there
+    path = upath.UPath(fs.unstrip_protocol(name))
+    assert path.fs is fs and path.read_bytes() == DATA and path.exists() and path.name == "pattern"
+    if fs.protocol[0] == "sluice+file":
+        assert path in list(path.parent.iterdir()) and (path.parent / path.name).stat().st_size == len(DATA)
+    with pytest.raises(ValueError, match="incompatible"):
+        upath.UPath("sluice+s3://bucket", protocol="file")
+    with pytest.raises(ImportError, match="sluice alone"):
+        fsspec.filesystem("sluice")
+
+
 def test_blobs_are_files(daemon, store):
     fs = fsspec.filesystem("store", socket=daemon.path)
     fs.pipe_file("of/a 100%?", DATA)

@@ -96,9 +96,25 @@ def test_sharded_index(tmp_path):
         weights.update({f"{shard}{i}": name for i in range(9)})
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": weights}))
-    assert {name: array.tobytes() for name, array in sluice.load(index, framework="np").items()} == data
+    for name in (index, os.fsencode(index)):
+        assert {name: array.tobytes() for name, array in sluice.load(name, framework="np").items()} == data
     both = sluice.load([tmp_path / "model-a.safetensors", tmp_path / "model-b.safetensors"], framework="np")
     assert set(both) == set(data)
+
+
+def test_names_of_files_may_be_bytes(tmp_path):
+    name = os.fsencode(tmp_path / "a")
+    with sluice.Writer(name + b".h5") as writer:
+        writer.series("u", shape=3, dtype="f4").append(numpy.ones(3, "f4"))
+    with sluice.open_array(name + b".h5#/u") as array:
+        assert array.shape == (1, 3) and sluice.load_array(name + b".h5#/u", framework="np").sum() == 3
+    assert len(sluice.Samples(name + b".h5#/u")) == 1 and sluice.Samples(name + b".h5", [(1, 3)], bytes)[0] == b"HDF"
+    sluice.save({"x": numpy.arange(3)}, name + b".safetensors").wait()
+    with sluice.safe_open(name + b".safetensors", "np") as file:
+        assert list(file.keys()) == ["x"]
+    assert sluice.load([name + b".safetensors"], framework="np")["x"][2] == 2
+    with pytest.raises(FileNotFoundError):  # after more attempts
+        sluice.load(name + b".json")
 
 
 def test_npy_and_npz(tmp_path):

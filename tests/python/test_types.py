@@ -6,6 +6,7 @@ import inspect
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import types
@@ -99,3 +100,15 @@ def test_the_typed_program_runs(tmp_path, daemon):
     ran = subprocess.run([sys.executable, HERE / "typed_user.py", tmp_path, daemon.path], env=environment,
                          capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stderr
+
+
+def test_a_package_without_its_extension_says_what_is_missing(tmp_path):
+    folder = pathlib.Path(sluice.__file__).parent
+    shutil.copytree(folder, tmp_path / "sluice", ignore=shutil.ignore_patterns("_core*.so*"))
+    for text, says in [(None, f"{tmp_path}/sluice has none; `make python` builds it"), ("none", "file too short")]:
+        if text is not None:
+            (tmp_path / "sluice" / "_core.abi3.so").write_text(text)
+        done = subprocess.run([sys.executable, "-c", "import sluice"], capture_output=True, text=True, timeout=60,
+                              env={**os.environ, "PYTHONPATH": str(tmp_path)}, check=False)
+        assert done.returncode == 1 and "ImportError: sluice cannot load its extension: " in done.stderr
+        assert says in done.stderr.splitlines()[-1], done.stderr

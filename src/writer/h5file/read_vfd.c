@@ -93,10 +93,13 @@ static herr_t read_query(const H5FD_t *base, unsigned long *flags)
 	return 0;
 }
 
+/* A writer of SWMR appends without setting the end of the file anew. */
 static haddr_t read_get_eoa(const H5FD_t *base, H5FD_mem_t type)
 {
+	const struct read_file *file = (const struct read_file *)base;
+
 	(void)type;
-	return ((const struct read_file *)base)->eoa;
+	return SL_MAX(file->eoa, file->eof);
 }
 
 static herr_t read_set_eoa(H5FD_t *base, H5FD_mem_t type, haddr_t end)

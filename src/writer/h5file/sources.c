@@ -189,6 +189,15 @@ static bool parts_overlap(const struct sl_h5_part *a, const struct sl_h5_part *b
 	return overlap;
 }
 
+/* Returns whether the name begins at the root, or a part of it is "..". */
+static bool source_leaves(const char *file)
+{
+	for (const char *at = file; (at = strstr(at, "..")); at += 2)
+		if ((at == file || at[-1] == '/') && (!at[2] || at[2] == '/'))
+			return true;
+	return file[0] == '/';
+}
+
 /* Returns why the part is not read, or NULL. */
 static const char *part_get(hid_t list, size_t number, const struct sl_h5_array *array,
                             struct sl_h5_part *out)
@@ -226,7 +235,7 @@ static const char *part_get(hid_t list, size_t number, const struct sl_h5_array 
 		return "the names of a part cannot be read";
 	if (!source_unname(out->file) || !source_unname(out->dataset))
 		return "a name of a source has a number that HDF5 counts (%b)";
-	if (out->file[0] == '/' || strstr(out->file, ".."))
+	if (source_leaves(out->file))
 		return "a source is not in its folder, or below that";
 	return NULL;
 }

@@ -25,7 +25,7 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_DFL);
 	if (is_part(argc, argv, "s3"))
 		return RUN_FILES("identity", "s3", "s3_keys", "s3_services", "s3_write",
-		                 "s3_device");
+		                 "s3_copies", "s3_device");
 	if (is_part(argc, argv, "times"))
 		return RUN_FILES("retry", "cancel", "reactor", "versions", "apart", "location",
 		                 "limited", "hedge", "extents", "eager");

@@ -28,6 +28,7 @@
 /* Descriptors of the server that are not in the descriptor table: connections, and its own. */
 #define OTHERS    8192
 #define ROWS_MOST 65536u
+#define LEAST     64 /* so many serve a few clients */
 
 /* A supervisor that receives nothing for this time while the server waits is taken for dead. */
 #define DEAF_NS INT64_C(1000000000)
@@ -54,18 +55,22 @@ _Static_assert(SL_SEGMENT_VERSION < 1000 && SL_PROTOCOL_VERSION < 1000, "parts o
 static char variable[96] = VARIABLE "=";
 static char given[80]; /* the value that it had when this process began */
 
-static uint32_t ledger_rows_possible(void)
+static int ledger_rows_find(uint32_t *out)
 {
-	struct rlimit limit;
+	struct rlimit limit = {512, 512};
 
-	if (getrlimit(RLIMIT_NOFILE, &limit))
-		return 256;
+	getrlimit(RLIMIT_NOFILE, &limit);
+	if (limit.rlim_max < LEAST)
+		return sl_fail(-EMFILE, "the daemon needs %d descriptors, and its hard limit is %d",
+		               LEAST, (int)limit.rlim_max);
 	limit.rlim_cur = limit.rlim_max;
 	setrlimit(RLIMIT_NOFILE, &limit);
 	if (limit.rlim_cur >= ROWS_MOST + OTHERS)
-		return ROWS_MOST;
-	return (uint32_t)(limit.rlim_cur > 2 * OTHERS ? limit.rlim_cur - OTHERS
-	                                              : limit.rlim_cur / 2);
+		*out = ROWS_MOST;
+	else
+		*out = (uint32_t)(limit.rlim_cur > 2 * OTHERS ? limit.rlim_cur - OTHERS
+		                                              : limit.rlim_cur / 2);
+	return 0;
 }
 
 static size_t ledger_bytes(uint32_t most)
@@ -84,10 +89,13 @@ static struct sl_ledger_cell *ledger_column(struct sl_ledger *ledger, enum sl_be
 int sl_descriptors_new(int listener, int lock, const struct sl_server_settings *settings,
                        struct sl_descriptors *out)
 {
-	uint32_t most = ledger_rows_possible();
-	int fd = memfd_create("sluiced-ledger", MFD_CLOEXEC);
+	uint32_t most = 0;
+	int rc = ledger_rows_find(&most), fd;
 	struct sl_ledger *ledger = MAP_FAILED;
 
+	if (rc)
+		return rc;
+	fd = memfd_create("sluiced-ledger", MFD_CLOEXEC);
 	if (fd >= 0 && !ftruncate(fd, (off_t)ledger_bytes(most)))
 		ledger = mmap(NULL, ledger_bytes(most), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (ledger == MAP_FAILED)
