@@ -406,17 +406,19 @@ static void local_limits(struct sl_backend *backend, struct sl_limits *out)
 	out->piece_size = sizeof(struct sl_local_piece);
 }
 
-/* Four looks find a file of which a part is in memory, unless it is a short one. */
+/* Four looks find a file of which a part is in memory, unless it is a short one. A server has other
+ * needs than a disk. */
 static bool local_cold(struct sl_backend *backend, uint64_t offset, uint64_t length)
 {
 	struct sl_local *local = sl_local_of(backend);
 	const unsigned looks = 4;
 
-	for (unsigned i = 0; i < looks && length >= LOOK; i++)
-		if (local->pseudo || local->memory ||
-		    sl_resident(local, offset + (length - LOOK) / (looks - 1) * i, LOOK))
+	if (local->pseudo || local->memory || local->remote || length < LOOK)
+		return false;
+	for (unsigned i = 0; i < looks; i++)
+		if (sl_resident(local, offset + (length - LOOK) / (looks - 1) * i, LOOK))
 			return false;
-	return length >= LOOK;
+	return true;
 }
 
 /*
