@@ -6,8 +6,8 @@
  *   put serve                               prints the port that it listens on, ends with its input
  *   put send PORT BYTES PART COUNT [FILE]   puts BYTES in parts over COUNT connections; those of FILE
  *
- * The server knows PUT, and of S3 the requests of an upload in parts; it looks at no signature. It has no object (HEAD and
- * GET: 404), except that GET of / tells the bytes of all bodies of PUT so far.
+ * The server knows PUT, and of S3 the requests of an upload in parts; it asks for checksums, as S3 does, and looks at none,
+ * nor at a signature. It has no object (HEAD and GET: 404), except that GET of / tells the bytes of all bodies of PUT so far.
  */
 #include <fcntl.h>
 #include <netinet/tcp.h>
@@ -104,7 +104,9 @@ static int answer_request(int fd, struct head *head, char *memory)
 		return answer(fd, "200 OK", "ETag: \"0123456789abcdef0123456789abcdef\"\r\n", "");
 	}
 	if (!strcmp(method, "POST"))
-		return answer(fd, "200 OK", "Content-Type: application/xml\r\n",
+		return answer(fd, "200 OK",
+		              "Content-Type: application/xml\r\n"
+		              "x-amz-checksum-algorithm: CRC32C\r\n",
 		              strstr(target, "uploadId=")
 		                      ? "<CompleteMultipartUploadResult><ETag>1</ETag>"
 		                        "</CompleteMultipartUploadResult>"

@@ -63,6 +63,24 @@ bool sl_utf8_valid(const char *text, size_t n)
 	return true;
 }
 
+/* Multiplies polynomials modulo that of CRC-32C; the highest bit is 1, the next x. */
+static uint32_t crc32c_multiply(uint32_t a, uint32_t b)
+{
+	uint32_t product = 0;
+
+	for (; a; a <<= 1, b = b >> 1 ^ (b & 1 ? 0x82f63b78 : 0))
+		product ^= a >> 31 ? b : 0;
+	return product;
+}
+
+uint32_t sl_crc32c_move(uint32_t crc, uint64_t n)
+{
+	/* x^8, x^16, x^32... */
+	for (uint32_t power = 1u << 23; n; n >>= 1, power = crc32c_multiply(power, power))
+		crc = n & 1 ? crc32c_multiply(crc, power) : crc;
+	return crc;
+}
+
 const char *sl_crc32c_text(uint32_t crc, char text[SL_CRC32C_TEXT])
 {
 	static const char digits[] =

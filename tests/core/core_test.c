@@ -34,7 +34,7 @@ TEST(the_less_and_the_greater_evaluate_each_number_once)
 TEST(sums_and_noise_are_those_of_their_definitions)
 {
 	char text[SL_CRC32C_TEXT];
-	uint32_t crc = UINT32_MAX;
+	uint32_t crc = UINT32_MAX, first = 0, last = 0;
 	uint64_t noise = 1234567;
 
 	/* The first numbers of the reference implementation (https://prng.di.unimi.it/splitmix64.c). */
@@ -45,6 +45,10 @@ TEST(sums_and_noise_are_those_of_their_definitions)
 	sl_crc32c_add(&crc, "56789", 5);
 	assert_int_equal(~crc, 0xe3069283);
 	assert_string_equal(sl_crc32c_text(crc, text), "4waSgw==");
+	/* The same from its parts, the last first. */
+	sl_crc32c_add(&last, "56789", 5);
+	sl_crc32c_add(&first, "1234", 4);
+	assert_int_equal(last ^ sl_crc32c_move(first, 5) ^ sl_crc32c_move(UINT32_MAX, 9), crc);
 }
 
 TEST(paths_and_file_uris_name_the_same_files)

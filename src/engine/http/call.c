@@ -39,11 +39,16 @@ const char *sl_http_call_sum(const struct sl_http_call *call)
 	return value ? value + 2 : "";
 }
 
-void sl_http_call_digest(struct sl_http *http, struct sl_http_call *call, bool sum)
+void sl_http_call_digest(struct sl_http *http, struct sl_http_call *call, bool sum,
+                         const uint32_t *known)
 {
+	uint32_t crc = UINT32_MAX;
+
+	if (sum && !known && sl_crc32c_add(&crc, call->body, call->length))
+		known = &crc;
 	call->digest.line[0] = '\0';
-	http->signer->service->signing->digest(http->signer, call->body, call->length, sum,
-	                                       &call->digest);
+	http->signer->service->signing->digest(http->signer, call->body, call->length,
+	                                       sum ? known : NULL, &call->digest);
 }
 
 void sl_http_call_compare(struct sl_http *http, struct sl_http_call *call)
@@ -277,7 +282,7 @@ void sl_http_call_start(struct sl_http *http, struct sl_http_call *call)
 		return;
 	}
 	if (call_has_body(call) && !call->digest.payload[0])
-		service->signing->digest(http->signer, call->body, call->length, false,
+		service->signing->digest(http->signer, call->body, call->length, NULL,
 		                         &call->digest);
 	known &= !call_has_body(call) || call->digest.payload[0];
 	if (call->query)

@@ -47,8 +47,10 @@ struct sl_http_call {
 	_Atomic uint32_t done;
 };
 
-/* Computes a body's payload, and its checksum for the header. Takes a while: not on a reactor. */
-void sl_http_call_digest(struct sl_http *http, struct sl_http_call *call, bool sum);
+/* Computes a body's payload; sum: puts its checksum into the header, computed if it is not known
+ * (NULL). Takes a while: not on a reactor. */
+void sl_http_call_digest(struct sl_http *http, struct sl_http_call *call, bool sum,
+                         const uint32_t *known);
 /* Returns the checksum that a digest has put into the header; "": none. */
 const char *sl_http_call_sum(const struct sl_http_call *call);
 /* Fails a call that succeeded, if the server has another checksum of its bytes. */

@@ -34,6 +34,9 @@
 #include "http/multipart_internal.h"
 
 #define COPY_APART ((size_t)256 << 10)
+/* To move a sum takes longer than to read so few bytes again. */
+#define COPY_SUMS  ((size_t)64 << 10)
+#define COPY_BLOCK ((size_t)32 << 10)
 
 /* ----------------------------------------------------------------------------- ends of pieces */
 
@@ -150,13 +153,17 @@ static void multipart_advance_unlock(struct sl_http_multipart *multipart)
 
 void sl_http_multipart_fill(struct sl_http_multipart *multipart, struct sl_http_part *part)
 {
+	uint32_t sum;
+
 	part->call = (struct sl_http_call){.kind = SL_CALL_PART,
 	                                   .body = part->data,
 	                                   .length = part->cut.length,
 	                                   .fields = &multipart->each,
 	                                   .stop = &multipart->dropped,
 	                                   .over = part_over};
-	sl_http_call_digest(multipart->http, &part->call, !atomic_load(&multipart->plain));
+	sum = part->sum ^ sl_crc32c_move(UINT32_MAX, part->cut.length);
+	sl_http_call_digest(multipart->http, &part->call, !atomic_load(&multipart->plain),
+	                    part->summed == part->cut.length ? &sum : NULL);
 	sl_mutex_lock(&multipart->mutex);
 	part->ready = true;
 	multipart->locked.known[part->cut.number - 1].full = true;
@@ -285,6 +292,25 @@ static struct sl_http_part *piece_step_locked(struct sl_http_multipart *multipar
 	return *error ? NULL : part;
 }
 
+/* Copies bytes into a part. Sums long ones while a core's cache has them: *sum is moved to the end
+ * of the part. Returns how many are summed. */
+static size_t part_copy(const struct sl_http_part *part, size_t from, const char *data, size_t n,
+                        uint32_t *sum)
+{
+	bool sums = n >= COPY_SUMS && !atomic_load(&part->multipart->plain);
+	char *to = part->data + from;
+
+	*sum = 0;
+	for (size_t at = 0, step; at < n; at += step) {
+		step = sums ? SL_MIN(n - at, COPY_BLOCK) : n;
+		memcpy(to + at, data + at, step);
+		if (sums)
+			sl_crc32c_add(sum, to + at, step);
+	}
+	*sum = sl_crc32c_move(*sum, sums ? part->cut.length - from - n : 0);
+	return sums ? n : 0;
+}
+
 /* Copies bytes until the piece is over, or has to wait, or another thread goes on with it. */
 static void piece_copy(struct sl_task *task)
 {
@@ -294,7 +320,8 @@ static void piece_copy(struct sl_task *task)
 	struct sl_http_part *part;
 	const char *sentence;
 	bool shared = false;
-	size_t n;
+	size_t n, summed;
+	uint32_t sum;
 	int error = 0;
 
 	sl_mutex_lock(&multipart->mutex);
@@ -310,9 +337,11 @@ static void piece_copy(struct sl_task *task)
 		sl_mutex_unlock(&multipart->mutex);
 		if (shared)
 			sl_pool_submit(multipart->http->core->pool, &piece->task);
-		memcpy(part->data + from, data, n);
+		summed = part_copy(part, from, data, n, &sum);
 		sl_mutex_lock(&multipart->mutex);
 		part->copied += n;
+		part->summed += summed;
+		part->sum ^= sum;
 		if (part->copied == part->cut.length) {
 			sl_mutex_unlock(&multipart->mutex);
 			sl_http_multipart_fill(multipart, part);

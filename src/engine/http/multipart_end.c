@@ -231,7 +231,7 @@ static int multipart_put(struct sl_http_multipart *multipart, const char *data, 
 		.kind = SL_CALL_PUT, .body = data, .length = length, .fields = &multipart->whole};
 	int rc;
 
-	sl_http_call_digest(multipart->http, &call, !atomic_load(&multipart->plain));
+	sl_http_call_digest(multipart->http, &call, !atomic_load(&multipart->plain), NULL);
 	rc = sl_http_multipart_finish(multipart, &call, length);
 	if (!rc)
 		multipart_prove(multipart, &call);
@@ -280,6 +280,7 @@ int sl_http_multipart_commit(struct sl_http_multipart *multipart) SL_UNCHECKED
 		return multipart_put(multipart, last ? last->data : "", end);
 	if (last) {
 		last->cut.length = end - last->cut.start;
+		last->summed = 0; /* they were moved to another end */
 		sl_http_multipart_fill(multipart, last);
 	}
 	sl_http_multipart_wait(multipart);

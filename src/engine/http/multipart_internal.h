@@ -31,6 +31,8 @@ struct sl_http_part {
 	struct sl_http_cut cut;
 	struct sl_http_call call;   /* that sends it */
 	size_t copied;              /* bytes that are there */
+	size_t summed;              /* and so many of them in */
+	uint32_t sum;               /* the CRC-32C of copies, each moved to the end of the part */
 	struct sl_http_span *spans; /* by offset, none touches another */
 	unsigned span_count, room;
 	bool ready; /* its call is prepared */

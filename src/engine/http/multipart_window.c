@@ -156,7 +156,7 @@ struct sl_http_part *sl_http_multipart_buffer_locked(struct sl_http_multipart *m
 	}
 	part->multipart = multipart;
 	part->cut = *cut;
-	part->copied = part->span_count = 0;
+	part->copied = part->summed = part->sum = part->span_count = 0;
 	part->ready = false;
 	while (before->previous != &multipart->locked.parts &&
 	       SL_CONTAINER(before->previous, struct sl_http_part, link)->cut.number > cut->number)

@@ -35,6 +35,7 @@
 /* A small read that is alone is shared among workers, in pieces worth waking a thread for. */
 #define LEAST_PIECE ((size_t)128 << 10)
 #define SPREAD      32
+#define LOOK        ((uint64_t)256 << 10)
 /* Bytes between two extents that a piece passes over. */
 #define PASSES ((size_t)64 << 10)
 
@@ -405,6 +406,21 @@ static void local_limits(struct sl_backend *backend, struct sl_limits *out)
 	out->piece_size = sizeof(struct sl_local_piece);
 }
 
+/* Four looks find a file of which a part is in memory, unless it is a short one. A server has other
+ * needs than a disk. */
+static bool local_cold(struct sl_backend *backend, uint64_t offset, uint64_t length)
+{
+	struct sl_local *local = sl_local_of(backend);
+	const unsigned looks = 4;
+
+	if (local->pseudo || local->memory || local->remote || length < LOOK)
+		return false;
+	for (unsigned i = 0; i < looks; i++)
+		if (sl_resident(local, offset + (length - LOOK) / (looks - 1) * i, LOOK))
+			return false;
+	return true;
+}
+
 /*
  * Of bytes that come from storage each extent is a piece, so that many are on their way at a time.
  * So it is of an uncached file, because the pages in the gaps are to stay.
@@ -503,6 +519,7 @@ const struct sl_backend_ops sl_local_ops = {
 	.read_now = sl_local_read_now,
 	.moves = &sl_cufile_moves,
 	.passes = local_passes,
+	.cold = local_cold,
 	.submit = sl_local_submit,
 	.cancel = sl_permits_cancel,
 	.reserve = local_reserve,

@@ -226,14 +226,13 @@ static void object_close(struct sl_signer *signer)
 
 /* -------------------------------------------------------------------------------------- sign */
 
-static void object_digest(const struct sl_signer *signer, const void *body, size_t bytes, bool sum,
-                          struct sl_service_digest *out)
+static void object_digest(const struct sl_signer *signer, const void *body, size_t bytes,
+                          const uint32_t *crc, struct sl_service_digest *out)
 {
 	const struct sl_s3 *s3 = SL_CONTAINER(signer, const struct sl_s3, base);
-	uint32_t crc = UINT32_MAX;
 
-	if (sum && sl_crc32c_add(&crc, body, bytes))
-		sl_crc32c_text(crc, stpcpy(out->line, "x-amz-checksum-crc32c: "));
+	if (crc)
+		sl_crc32c_text(*crc, stpcpy(out->line, "x-amz-checksum-crc32c: "));
 	strcpy(out->payload, "UNSIGNED-PAYLOAD");
 	if (s3->sign_payload && sl_sign_payload(body, bytes, out->payload))
 		out->payload[0] = '\0';

@@ -186,9 +186,9 @@ struct sl_service_signing {
 	            struct sl_signer **out);
 	/* Wipes and frees it after the last request. */
 	void (*close)(struct sl_signer *signer);
-	/* Makes what a request shows of a body; sum: the checksum, too. Slow: not on a reactor. */
-	void (*digest)(const struct sl_signer *signer, const void *body, size_t bytes, bool sum,
-	               struct sl_service_digest *out);
+	/* Makes what a request shows of a body; crc: its CRC-32C, to be shown. Not on a reactor. */
+	void (*digest)(const struct sl_signer *signer, const void *body, size_t bytes,
+	               const uint32_t *crc, struct sl_service_digest *out);
 	/* Signs an attempt, on the reactor just before it begins: signatures are valid for minutes.
 	 * lines: the whole header, but for lines from libcurl; sl_line_put() adds the signature. A
 	 * presigned URL's first line is its query. */

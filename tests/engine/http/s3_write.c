@@ -601,6 +601,17 @@ S3_TEST(parts_and_objects_have_the_checksums_that_the_server_checks)
 	arrives(f, "checked-hurried", 3 * PART, true, 9973);
 }
 
+S3_TEST(checksums_of_long_copies_are_those_of_their_parts)
+{
+	static const size_t steps[] = {LONG_PART / 4, LONG_PART / 5 + 1, LONG_PART + LONG_PART / 3};
+
+	if (!s3_has_sums())
+		SKIP("this build has no ISA-L");
+	long_parts(f);
+	for (size_t i = 0; i < 2 * COUNT_OF(steps); i++)
+		arrives(f, "checked", 3 * LONG_PART + LONG_PART / 2, i % 2, steps[i / 2]);
+}
+
 S3_TEST(another_checksum_in_the_answer_is_an_error_that_names_the_part)
 {
 	const char *path = scratch(f, "object");

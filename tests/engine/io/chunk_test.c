@@ -220,6 +220,34 @@ TEST(a_few_gib_are_few_chunks_in_stream_order)
 	assert_int_equal(chunks.slot_bytes, 32 << 20);
 }
 
+/* Whatever the length: a disk writes to little memory, and a stream has all commands at once. */
+TEST(a_long_read_from_storage_has_a_short_ring)
+{
+	struct sluice_extent extent = {(void *)4096, 0, 4096};
+	struct sl_limits limits = {.piece_bytes = 1 << 20};
+	struct sl_settings settings = {.direct_bytes = 1 << 18};
+	struct sl_chunk chunk;
+	unsigned slots, number;
+
+	for (unsigned i = 0; i < 2 * 5; i++) {
+		struct sl_chunks chunks = {.extents = &extent,
+		                           .count = 1,
+		                           .direct_bytes = 1 << 18,
+		                           .file_size = INT64_MAX,
+		                           .cold = true,
+		                           .on_stream = i % 2};
+
+		extent.length = (uint64_t)64 << 20 << i / 2;
+		assert_int_equal(
+			sl_chunks_plan(&chunks, &limits, &settings, (size_t)128 << 20, &slots), 0);
+		assert_in_range(slots, 2, 8);
+		assert_in_range(slots * chunks.slot_bytes, 4 << 20, 8 << 20);
+		for (number = 0; sl_chunk_next(&chunks, &chunk); number++)
+			;
+		assert_true(!chunks.on_stream || number <= SL_COMMANDS_MOST / 3);
+	}
+}
+
 enum { TENSORS = 20000 };
 
 TEST(extents_that_follow_each_other_are_read_in_large_pieces)

@@ -279,3 +279,42 @@ LOCAL_TEST(large_cold_read_bypasses_the_page_cache, "it is about the page cache"
 	device_free(memory);
 	stream_free(stream);
 }
+
+ROW_TEST(a_long_read_from_storage_goes_through_short_slots, .remote = "it is about the page cache",
+         .gpu = "a real device does not count copies")
+{
+	struct sluice_config c = row_config();
+	const char *path = scratch(f, "long");
+	size_t n = 64 * MIB;
+	char *memory;
+	sluice_stream stream;
+	sluice_file *file;
+	uint64_t copies;
+
+	if (config_tuned(&c, "slots") || config_tuned(&c, "slot_bytes") ||
+	    config_tuned(&c, "piece_bytes"))
+		SKIP("the row has slots of its own");
+	file_make(path, n, 1);
+	file_set_residency(path, COLD);
+	if (cached_pages(path) > 100)
+		SKIP("this file system keeps its pages");
+	memory = device_new(0, n);
+	stream = stream_new(0);
+	for (unsigned round = 0; round < 4; round++) {
+		/* A context that has found the disk quick has long slots for it. */
+		fixture_config(f, &c);
+		file = open_read(f->ctx, path);
+		file_set_residency(path, round < 2 ? COLD : CACHED);
+		sluice_emulated_reset_calls();
+		assert_moves(round % 2 ? start_read_on(file, memory, n, 0, stream)
+		                       : start_read(file, memory, n, 0),
+		             n);
+		copies = sluice_emulated_calls(SLUICE_EMULATED_COPY, NULL);
+		assert_in_range(copies, round < 2 ? n / MIB : 1,
+		                round < 2 ? n / MIB + 1 : n / MIB / 4);
+		assert_device(memory, n, 0, 1);
+		assert_ok(sluice_close(file));
+	}
+	device_free(memory);
+	stream_free(stream);
+}

@@ -198,6 +198,9 @@ static unsigned chunks_count(const struct sl_chunks *chunks, unsigned most)
 #define LARGEST_AUTO (8 * MIB) /* four slots of this length stay in the last cache */
 /* Of an awaited write to a local file: eight that run at once have slots. */
 #define LARGEST_WRITE (4 * MIB)
+/* Of a long read from storage: a virtual disk is the faster the less memory it writes to. Half of
+ * the ring in flight keeps others busy, too; for quick ones see staged.c. */
+#define COLD_RING (8 * MIB)
 /* Of a long awaited read from a server: as much memory, and a late request holds up little. */
 #define MANY_SLOTS 64
 /* The most chunks of an operation in stream order before slots become larger. With their commands
@@ -222,7 +225,7 @@ static size_t chunks_slot_bytes(const struct sl_chunks *chunks, const struct sl_
 {
 	size_t slot = sl_slot_power_of_two(limits->piece_bytes);
 	bool local = chunks->write && !chunks->on_stream && !limits->remote;
-	size_t most = local ? LARGEST_WRITE : LARGEST_AUTO;
+	size_t most = chunks->cold ? slot : local ? LARGEST_WRITE : LARGEST_AUTO;
 
 	if (m->largest < chunks->direct_bytes)
 		return SL_MIN(sl_slot_power_of_two(m->packed), slot);
@@ -234,7 +237,7 @@ static size_t chunks_slot_bytes(const struct sl_chunks *chunks, const struct sl_
 		slot *= 2;
 	/* Slots beyond 16 MiB outgrow the caches: until all that the queue takes is needed. */
 	while (chunks->on_stream && slot * 2 * slots <= half &&
-	       m->total / slot > MANY_CHUNKS * (slot > LARGEST_AUTO ? 2 : 1))
+	       m->total / slot > MANY_CHUNKS * (chunks->cold || slot > LARGEST_AUTO ? 2 : 1))
 		slot *= 2;
 	/* Chunks of as many spans as there may be are shorter. */
 	while (slot > limits->piece_bytes && slot / 2 >= SL_SPANS_MOST * (m->total / m->count))
@@ -267,6 +270,8 @@ int sl_chunks_plan(struct sl_chunks *chunks, const struct sl_limits *limits,
 			slot = SL_MIN(slot, sl_slot_power_of_two(m.packed));
 	} else {
 		slot = chunks_slot_bytes(chunks, limits, &m, most, half);
+		if (chunks->cold && !settings->slots)
+			most = (unsigned)SL_MAX(COLD_RING / slot, 2);
 	}
 	while (!settings->slot_bytes && slot > 4096 && slot > half)
 		slot /= 2;

@@ -196,15 +196,15 @@ static void copier_cancel(struct sluice_op *op)
 	sl_op_pump_unlock(op);
 }
 
-/* A read takes any slot, so that a slow piece holds up its own slot alone. The chunks of a write
- * lie in their slots in order. */
+/* A read takes the first that is free, so that a slow piece holds up its own slot alone, and few
+ * slots are in use where few are wanted. The chunks of a write lie in their slots in order. */
 static struct sl_slot_use *copier_slot(struct sluice_op *op, uint64_t number)
 {
 	struct sl_staged *staged = op->staged;
-	unsigned choices = op->kind == SL_READ ? staged->count : 1;
+	bool any = op->kind == SL_READ;
 
-	for (unsigned i = 0; i < choices; i++) {
-		struct sl_slot_use *use = &staged->uses[(number + i) % staged->count];
+	for (unsigned i = 0; i < (any ? staged->count : 1); i++) {
+		struct sl_slot_use *use = &staged->uses[any ? i : number % staged->count];
 
 		if (use->ready && (!staged->fan_chunks || sl_fan_take_locked(staged, use)))
 			return use;

@@ -53,6 +53,10 @@
 #define LOCAL_GAP (16 << 10)
 /* Reads from a disk are so many times longer than asked for, less one: columns of an eighth. */
 #define LOCAL_DROPPED 7
+/* So long a read has a short ring if storage has its bytes. If that gives more bytes in a
+ * nanosecond, it would give more to a longer ring, which the next reads have. */
+#define COLD_READ  ((uint64_t)64 << 20)
+#define QUICK_DISK ((uint64_t)5)
 
 /* --------------------------------------------------------------------------------- new, free */
 
@@ -111,13 +115,33 @@ static bool staged_is_single(const struct sl_chunks *chunks)
 	return sl_chunk_next(&walk, &chunk) && !sl_chunk_next(&walk, &chunk);
 }
 
-/* Returns true if the operation is a long read of a local file, and has a seat. */
-static bool staged_sits(const struct sluice_op *op, struct sl_staging *staging)
+static uint64_t staged_bytes(const struct sluice_op *op)
 {
 	uint64_t bytes = 0;
 
 	for (size_t i = 0; i < op->count; i++)
 		bytes += op->extents[i].length;
+	return bytes;
+}
+
+/* Whether it is a long read of bytes that are in storage alone, as far as a few looks tell. */
+static bool staged_is_cold(const struct sluice_op *op, uint64_t bytes)
+{
+	struct sl_backend *backend = op->file->backend;
+	const struct sluice_extent *last;
+
+	if (op->kind != SL_READ || !backend->ops->cold || op->box || bytes < COLD_READ ||
+	    atomic_load_explicit(&op->ctx->core.quick, memory_order_relaxed))
+		return false;
+	last = &op->extents[op->count - 1];
+	return last->offset >= op->extents->offset &&
+	       backend->ops->cold(backend, op->extents->offset,
+	                          last->offset + last->length - op->extents->offset);
+}
+
+/* Returns true if the operation is a long read of a local file, and has a seat. */
+static bool staged_sits(const struct sluice_op *op, struct sl_staging *staging, uint64_t bytes)
+{
 	/* Servers are slower than the memory that readers share. */
 	return op->kind == SL_READ && !op->file->limits.remote && sl_slots_sit(staging, bytes);
 }
@@ -126,7 +150,8 @@ int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, const struct
                   sluice_stream stream)
 {
 	const struct sl_settings *settings = &op->ctx->core.settings;
-	bool seated = route->has_memory && staged_sits(op, staging);
+	uint64_t bytes = staged_bytes(op);
+	bool seated = route->has_memory && staged_sits(op, staging, bytes);
 	enum sl_half half = route->on_stream ? SL_HALF_STREAM : SL_HALF_HOST;
 	struct sl_chunks chunks = {
 		.extents = op->extents,
@@ -139,6 +164,7 @@ int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, const struct
 		/* A short read of a file of unknown length is then the end of its chunk. */
 		.apart = op->file->limits.sequential,
 		.whole = op->file->limits.whole,
+		.cold = route->has_memory && staged_is_cold(op, bytes),
 		.on_stream = route->on_stream,
 	};
 	struct sl_staged *staged;
@@ -232,6 +258,7 @@ void sl_staged_start(struct sluice_op *op)
 {
 	struct sl_staged *staged = op->staged;
 
+	staged->began = staged->shape.cold ? sl_now() : 0;
 	if (op->kind == SL_READ && staged->route->has_memory) {
 		atomic_store_explicit(&staged->expected, op->bytes, memory_order_relaxed);
 		sl_slots_expect(staged->staging, op->bytes);
@@ -462,6 +489,16 @@ bool sl_staged_over_locked(struct sluice_op *op)
 	return !op->on_stream || sl_ring_rests(&staged->ring);
 }
 
+static void staged_judge_disk(struct sluice_op *op)
+{
+	uint64_t time = (uint64_t)(sl_now() - op->staged->began);
+
+	sl_mutex_lock(&op->mutex);
+	if (op->locked.moved >= QUICK_DISK * time)
+		atomic_store_explicit(&op->ctx->core.quick, true, memory_order_relaxed);
+	sl_mutex_unlock(&op->mutex);
+}
+
 void sl_staged_end(struct sluice_op *op)
 {
 	struct sl_staged *staged = op->staged;
@@ -472,6 +509,8 @@ void sl_staged_end(struct sluice_op *op)
 	}
 	sl_slots_got(staged->staging, atomic_load(&staged->expected), NULL, 0);
 	staged_rise(staged);
+	if (staged->shape.cold)
+		staged_judge_disk(op);
 	/* The stream has run out: its words are written, and the device uses none of the slots. */
 	for (unsigned i = 0; i < staged->count; i++)
 		if (staged->locked.drained && !sl_staging_lost(staged->staging))

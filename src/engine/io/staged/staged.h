@@ -27,6 +27,7 @@ struct sl_chunks {
 	bool write;            /* extents of at least direct_bytes, and no others, are large */
 	bool apart;            /* a chunk is of a single extent */
 	bool whole;            /* and of all of it */
+	bool cold;             /* a long read of bytes that do not seem to be in memory */
 	bool on_stream; /* the commands of all chunks are to be in the device's queue at once */
 	size_t slot_bytes;
 	/* Where the next chunk begins: in an extent, or in the brick with that number. */
@@ -126,6 +127,7 @@ struct sl_staged {
 	struct sl_ring ring; /* not of route_copier.c */
 	unsigned count;      /* of slots and uses */
 	bool seated;         /* a long read, until its end */
+	int64_t began;       /* a cold read */
 	struct sl_chunks shape;
 
 	struct {
