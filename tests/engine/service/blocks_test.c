@@ -63,10 +63,10 @@ static int blocks_query(struct sl_signer *signer, enum sl_service_call call, con
 	return 0;
 }
 
-static void blocks_digest(const struct sl_signer *signer, const void *body, size_t bytes, bool sum,
-                          struct sl_service_digest *out)
+static void blocks_digest(const struct sl_signer *signer, const void *body, size_t bytes,
+                          const uint32_t *crc, struct sl_service_digest *out)
 {
-	(void)signer, (void)body, (void)sum;
+	(void)signer, (void)body, (void)crc;
 	strcpy(out->payload, "-");
 	snprintf(out->line, sizeof(out->line), "x-blocks-bytes: %zu", bytes);
 }
