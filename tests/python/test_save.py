@@ -112,7 +112,11 @@ def test_small_integers_of_torch_are_not_taken_for_bytes(tmp_path):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     if not hasattr(torch, "uint4"):
         pytest.skip("this torch has no uint4")
-    state = {"plain": torch.ones(3), "bytes": torch.arange(4, dtype=torch.uint8), "signed": torch.arange(-2, 2, dtype=torch.int8)}
+    state = {
+        "plain": torch.ones(3),
+        "bytes": torch.arange(4, dtype=torch.uint8),
+        "signed": torch.arange(-2, 2, dtype=torch.int8),
+    }
     sluice.save(state, tmp_path / "x.safetensors").wait()
     found = sluice.load(tmp_path / "x.safetensors")
     assert all(found[name].dtype == value.dtype and torch.equal(found[name], value) for name, value in state.items())
