@@ -12,9 +12,10 @@
 
 /* Then the name with its end, and as much as makes the row a multiple of 8 bytes. */
 struct row {
-	uint32_t bytes, rank;
-	int32_t type, device;
+	size_t bytes;
 	uint64_t address;
+	uint32_t rank;
+	int32_t type, device;
 	uint64_t lengths[];
 };
 
@@ -32,8 +33,8 @@ static bool row_put(PyObject *rows, PyObject *name, struct row row, const void *
 
 	if (!text)
 		return false;
-	row.bytes = (uint32_t)((n + strlen(text) + sizeof(uint64_t)) & -sizeof(uint64_t));
-	if (PyByteArray_Resize(rows, at + row.bytes))
+	row.bytes = (n + strlen(text) + sizeof(uint64_t)) & -sizeof(uint64_t);
+	if (PyByteArray_Resize(rows, at + (Py_ssize_t)row.bytes))
 		return false;
 	to = PyByteArray_AsString(rows) + at;
 	memcpy(to, &row, sizeof(row));
@@ -183,6 +184,13 @@ static bool plain_add(struct plain *p, PyObject *name, PyObject *value, PyObject
 		is_neg = PyUnicode_InternFromString("is_neg");
 	if (!storage)
 		storage = PyUnicode_InternFromString("untyped_storage");
+	if (plain)
+		negative = PyObject_CallMethodObjArgs(value, is_neg, NULL);
+	/* It keeps the memory, also if the tensor gets other memory meanwhile. Both calls may let
+	 * other threads run, but from here on none does. */
+	if (negative == Py_False)
+		kept = PyObject_CallMethodObjArgs(value, storage, NULL);
+	plain = kept;
 	if (plain && p->table) {
 		plain = !p->table->look(value, &t);
 	} else if (plain) {
@@ -197,12 +205,7 @@ static bool plain_add(struct plain *p, PyObject *name, PyObject *value, PyObject
 	                   .type = plain ? plain_type(&t) : 0,
 	                   .device = p->device,
 	                   .address = (uintptr_t)t.data + t.byte_offset};
-	if (row.type)
-		negative = PyObject_CallMethodObjArgs(value, is_neg, NULL);
-	/* It keeps the memory, also if the tensor gets other memory meanwhile. */
-	if (negative == Py_False)
-		kept = PyObject_CallMethodObjArgs(value, storage, NULL);
-	plain = kept && !PyList_Append(keep, kept) && row_put(rows, name, row, t.shape);
+	plain = row.type && !PyList_Append(keep, kept) && row_put(rows, name, row, t.shape);
 	Py_XDECREF(kept);
 	Py_XDECREF(negative);
 	Py_XDECREF(capsule);
