@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import errno
 import importlib
 import math
@@ -82,8 +83,9 @@ def _word(dtype: Any, name: str) -> str:
     if text in _libraries.TORCH:
         return text
     if text not in _WORDS and dtype is not None:  # that is float64 for numpy
-        found = importlib.import_module("numpy").dtype(dtype)
-        text = found.name if found.isnative else found.str
+        with contextlib.suppress(TypeError):
+            found = importlib.import_module("numpy").dtype(dtype)
+            text = found.name if found.isnative else found.str
     if text not in _WORDS:
         raise TypeError(f"blob {name!r}: elements of a blob are not {dtype!r}")
     return _WORDS[text]
@@ -503,10 +505,9 @@ def rows(tensors: dict[str, Any], place: str | None = None) -> tuple[bytearray, 
             array = value.detach()
             if not array.is_contiguous() or array.is_conj() or array.is_neg():
                 array = array.resolve_conj().resolve_neg().contiguous()
-            word, there = _word(array.dtype, name), str(array.device)
+            (word, shape), there, address = _elements(array, name), str(array.device), array.data_ptr()
             if array.is_cuda and there not in streams:
                 streams[there] = torch.cuda.current_stream(array.device).cuda_stream
-            shape, address = tuple(array.shape), array.data_ptr()
         keep.append(array)
         _core.add_row(found, name, word, shape, place or there, address)
     return found, keep, streams
@@ -523,12 +524,18 @@ def settle(streams: dict[str, int]) -> dict[str, int]:
     return {}
 
 
+def _elements(tensor: Any, name: str) -> tuple[str, tuple[int, ...]]:
+    """Type and shape of a tensor of torch, whose element of 4 bits is two of F4."""
+    word, shape = _word(tensor.dtype, name), tuple(tensor.shape)
+    return word, (*shape[:-1], 2 * shape[-1]) if word == "F4" and shape else shape
+
+
 def _array(array: Any, name: str) -> tuple[str, tuple[int, ...], Any, int | None]:
     """Type, shape, the array C-contiguous, and the stream that has been given work on it, or None."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
         array = array.detach().resolve_conj().resolve_neg().contiguous()
-        return _word(array.dtype, name), tuple(array.shape), array, _stream.find(array, None) if array.is_cuda else None
+        return *_elements(array, name), array, _stream.find(array, None) if array.is_cuda else None
     interface = getattr(array, "__cuda_array_interface__", None)
     if interface is not None:
         return _word(interface["typestr"], name), tuple(interface["shape"]), array, interface.get("stream")

@@ -120,8 +120,36 @@ def test_small_integers_of_torch_are_not_taken_for_bytes(tmp_path):
     sluice.save(state, tmp_path / "x.safetensors").wait()
     found = sluice.load(tmp_path / "x.safetensors")
     assert all(found[name].dtype == value.dtype and torch.equal(found[name], value) for name, value in state.items())
-    with pytest.raises(TypeError, match="uint4"):
+    with pytest.raises(TypeError, match="'small'.*uint4"):
         sluice.save(state | {"small": state["bytes"].view(torch.uint4)}, tmp_path / "x.safetensors")
+
+
+def test_an_element_of_torch_of_4_bits_is_two(tmp_path):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    if not hasattr(torch, "float4_e2m1fn_x2"):
+        pytest.skip("this torch has no type of 4 bits")
+    octets = torch.arange(24, dtype=torch.uint8).reshape(3, 8)
+    state = {"plain": torch.ones(3), "half": octets.view(torch.float4_e2m1fn_x2), "end": torch.ones(3)}
+    sluice.save(state, tmp_path / "x.safetensors").wait()
+    with sluice.safe_open(tmp_path / "x.safetensors", "pt") as file:
+        assert file.get_slice("half").get_shape() == [3, 16]
+    assert torch.equal(sluice.load(tmp_path / "x.safetensors")["half"].view(torch.uint8), octets)
+
+
+def test_memory_that_a_tensor_loses_while_it_is_looked_at_is_not_read(tmp_path):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+
+    class Replaced(torch.overrides.TorchFunctionMode):  # as another thread may do
+        def __torch_function__(self, function, types, arguments=(), named=None):
+            if function is torch.Tensor.is_neg and arguments[0] is tensor:
+                tensor.data = torch.full((1 << 20,), 2.0)  # the other memory is unmapped
+            return function(*arguments, **(named or {}))
+
+    tensor = torch.full((1 << 20,), 1.0)
+    with Replaced():
+        save = sluice.save({"x": tensor}, tmp_path / "x.safetensors")
+    save.wait()
+    assert sluice.load(tmp_path / "x.safetensors")["x"].eq(2).all()
 
 
 def test_a_snapshot_of_a_mapping_that_makes_its_tensors(tmp_path):
