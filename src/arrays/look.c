@@ -18,7 +18,16 @@ static bool array_is_same(const struct sl_h5_array *a, const struct sl_h5_array 
 	            (a->layout != SL_H5_CONTIGUOUS || a->address == UINT64_MAX ||
 	             a->address == b->address) &&
 	            !strcmp(a->type, b->type) && a->filters.count == b->filters.count &&
-	            !a->fill == !b->fill && (!a->fill || !memcmp(a->fill, b->fill, a->element));
+	            !a->fill == !b->fill && (!a->fill || !memcmp(a->fill, b->fill, a->element)) &&
+	            a->segment_count == b->segment_count;
+
+	/* Readers have the bytes of the header without a lock, and the files of segments are open. */
+	if (same && a->layout == SL_H5_COMPACT)
+		same = a->bytes == b->bytes && !memcmp(a->compact, b->compact, a->bytes);
+	for (size_t i = 0; same && i < a->segment_count; i++)
+		same = !strcmp(a->segments[i].file, b->segments[i].file) &&
+		       a->segments[i].offset == b->segments[i].offset &&
+		       a->segments[i].bytes == b->segments[i].bytes;
 
 	for (unsigned i = 0; same && i < a->rank; i++)
 		same = a->chunk[i] == b->chunk[i] && (!i || a->shape[i] == b->shape[i]);
@@ -100,7 +109,9 @@ int sl_array_look_again_locked(struct sl_array *array, uint64_t *length)
 	if (!array_is_same(&array->h5.of, &found) || *length < atomic_load(&array->length)) {
 		sl_h5_reader_close(reader);
 		sl_h5_array_clear(&found);
-		return sl_fail(-ESTALE, "'%s#%s' is shorter than it was, or another dataset",
+		return sl_fail(-ESTALE,
+		               "'%s#%s' is shorter than it was, or another dataset, or its header "
+		               "has other bytes",
 		               array->path, array->h5.of.name);
 	}
 	sl_h5_reader_close(array->h5.reader);

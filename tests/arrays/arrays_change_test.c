@@ -273,6 +273,48 @@ static void change_byte(const char *path, off_t at)
 	close(fd);
 }
 
+/* Makes a dataset of bytes in its header, or in these of another file. */
+static void make_apart(const char *path, const char *raw, off_t offset, struct rng *r)
+{
+	struct dataset d = {.name = "u", .rank = 1, .shape = {64}};
+	hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+
+	d.type = H5Tcopy(H5T_NATIVE_UINT8);
+	d.list = H5Pcreate(H5P_DATASET_CREATE);
+	if (raw)
+		H5Pset_external(d.list, raw, offset, 64);
+	else
+		H5Pset_layout(d.list, H5D_COMPACT);
+	dataset_fill(&d, r);
+	dataset_write(&d, file);
+	H5Fclose(file);
+	dataset_clear(&d);
+}
+
+FIXTURE_TEST(bytes_that_a_refresh_does_not_read_again_are_the_same)
+{
+	const char *path = scratch(f, "apart.h5"), *raw[] = {NULL, scratch(f, "apart.raw")};
+	struct timespec times[2] = {{0, UTIME_OMIT}, {1000, 0}};
+	struct rng r = rng_new(4211);
+
+	for (size_t i = 0; i < COUNT_OF(raw); i++) {
+		unsigned char before[64], now[64];
+		sluice_file *file;
+
+		make_apart(path, raw[i], 0, &r);
+		file = dataset_open(f->ctx, path, "u");
+		assert_read(file, before, sizeof(before), 0);
+		assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+		assert_ok(sluice_array_refresh(file));
+		assert_read(file, now, sizeof(now), 0);
+		assert_memory_equal(now, before, sizeof(now));
+		make_apart(path, raw[i], 64, &r);
+		assert_refused(sluice_array_refresh(file), ESTALE, "apart.h5#/u");
+		assert_int_equal(read_now(file, now, sizeof(now), 0), -ESTALE);
+		assert_ok(sluice_close(file));
+	}
+}
+
 FIXTURE_TEST(a_change_at_once_after_another_is_seen)
 {
 	const char *path = scratch(f, "young.h5");
