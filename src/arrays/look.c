@@ -18,8 +18,8 @@ static bool array_is_same(const struct sl_h5_array *a, const struct sl_h5_array 
 	            (a->layout != SL_H5_CONTIGUOUS || a->address == UINT64_MAX ||
 	             a->address == b->address) &&
 	            !strcmp(a->type, b->type) && a->filters.count == b->filters.count &&
-	            !a->fill == !b->fill && (!a->fill || !memcmp(a->fill, b->fill, a->element)) &&
-	            a->segment_count == b->segment_count;
+	            a->segment_count == b->segment_count && !a->fill == !b->fill &&
+	            (!a->fill || !memcmp(a->fill, b->fill, a->element));
 
 	/* Readers have the bytes of the header without a lock, and the files of segments are open. */
 	if (same && a->layout == SL_H5_COMPACT)
