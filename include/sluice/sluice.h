@@ -168,10 +168,10 @@ SLUICE_API int sluice_read(sluice_file *file, void *dst, size_t n, uint64_t offs
  *
  * A write of SLUICE_DIRECT_BYTES or more that extends a local file sets the new length first,
  * because direct writes beyond the end of a file are slow, together with that of submitted writes
- * that follow it, each where the one before ends. If one fails or is cancelled, or the process is
- * killed, the file keeps that length, with zeros where nothing was written, so its length does not
- * tell how much was written. With SLUICE_OPEN_REPLACE a file becomes visible only when it is
- * complete.
+ * that follow it, each where the one before ends; so does a request of extents that follow each
+ * other, one of them as long. If one fails or is cancelled, or the process is killed, the file
+ * keeps that length, with zeros where nothing was written, so its length does not tell how much was
+ * written. With SLUICE_OPEN_REPLACE a file becomes visible only when it is complete.
  */
 SLUICE_API int sluice_write(sluice_file *file, const void *src, size_t n, uint64_t offset,
                             sluice_op **out);
