@@ -21,7 +21,7 @@ static bool array_is_same(const struct sl_h5_array *a, const struct sl_h5_array 
 	            a->segment_count == b->segment_count && !a->fill == !b->fill &&
 	            (!a->fill || !memcmp(a->fill, b->fill, a->element));
 
-	/* Readers have the bytes of the header without a lock, and the files of segments are open. */
+	/* Readers have the bytes of the header without a lock; files of segments stay open. */
 	if (same && a->layout == SL_H5_COMPACT)
 		same = a->bytes == b->bytes && !memcmp(a->compact, b->compact, a->bytes);
 	for (size_t i = 0; same && i < a->segment_count; i++)
