@@ -98,7 +98,8 @@ SLUICE_API int sluice_array_stat(sluice_file *file, struct sluice_array_info *ou
 /*
  * Takes the length that the dataset has now, if a writer has made it longer, and the file as it is
  * now, if another program has changed it. Waits for a flush of our writer that is in progress, and
- * for storage. Operations in flight go on with the old length. Any thread.
+ * for storage. Operations in flight go on with the old length. If another program has changed the
+ * file they fail with -ESTALE, as some of their bytes may be of the file before. Any thread.
  *
  * Returns 0, or
  *   -EINVAL   the file is no dataset

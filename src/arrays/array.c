@@ -429,6 +429,11 @@ static int64_t array_size(struct sl_backend *backend)
 	return (int64_t)atomic_load(&array_of(backend)->bytes);
 }
 
+static uint64_t array_file_state(struct sl_backend *backend)
+{
+	return sl_array_changes(array_of(backend));
+}
+
 static int array_file_stat(struct sl_backend *backend, struct sluice_file_info *out)
 {
 	struct sl_array *array = array_of(backend);
@@ -496,6 +501,7 @@ const struct sl_backend_ops sl_array_ops = {
 	.limits = array_limits,
 	.identity = array_identity,
 	.size = array_size,
+	.file_state = array_file_state,
 	.box_bytes = array_box_bytes,
 	.box_of = array_box_of,
 	.stat = array_file_stat,

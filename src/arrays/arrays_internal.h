@@ -48,6 +48,9 @@ struct sl_array {
 	bool plain;   /* without filters */
 	bool in_line; /* the bytes lie side by side in the file */
 
+	/* Counts states of the file that refreshes took from other programs, twice each: odd while
+	 * it is taken. */
+	_Atomic uint64_t changes;
 	/* Grows with a refresh; the rest of the shape is fixed. */
 	_Atomic uint64_t length, bytes;
 
@@ -82,6 +85,16 @@ struct sl_array {
 		} places[SL_PLACES];
 	} locked SL_GUARDED_BY(&mutex);
 };
+
+/* Returns a number that is another after a refresh that took a change of another program. */
+static inline uint64_t sl_array_changes(const struct sl_array *array)
+{
+	uint64_t changes = atomic_load(&array->changes);
+
+	for (size_t i = 0; array->sources && i < array->h5.of.part_count; i++)
+		changes += array->sources[i] ? atomic_load(&array->sources[i]->changes) : 0;
+	return changes;
+}
 
 /* --------------------------------------------------------------------------------------- walk */
 

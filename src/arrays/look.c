@@ -99,6 +99,7 @@ int sl_array_look_again_locked(struct sl_array *array, uint64_t *length)
 	struct sl_h5_reader *reader = NULL;
 	struct sl_h5_state state;
 	struct sl_h5_array found;
+	uint64_t changes; /* by programs other than our writer, which only makes a dataset longer */
 	int rc = sl_array_look(array, array->h5.of.name, &reader, &found, &state);
 
 	if (rc)
@@ -114,6 +115,8 @@ int sl_array_look_again_locked(struct sl_array *array, uint64_t *length)
 		               "has other bytes",
 		               array->path, array->h5.of.name);
 	}
+	changes = sl_h5_state_holds(array->fd, &array->h5.state) < 0;
+	atomic_fetch_add(&array->changes, changes);
 	sl_h5_reader_close(array->h5.reader);
 	array->h5.reader = reader;
 	array->h5.state = state;
@@ -121,6 +124,7 @@ int sl_array_look_again_locked(struct sl_array *array, uint64_t *length)
 		array->h5.of.address = found.address;
 	sl_h5_array_clear(&found);
 	sl_tiles_forget(array, &state);
+	atomic_fetch_add(&array->changes, changes);
 	return 0;
 }
 

@@ -37,6 +37,13 @@ void sl_job_fail_locked(struct sl_job *job, int error, const char *message)
 
 void sl_job_end(struct sl_job *job)
 {
+	const struct sl_array *array = SL_CONTAINER(job->base.backend, struct sl_array, base);
+
+	/* Its tiles, or those of the operation, may be of both states. */
+	if (!job->error && !job->whole && sl_array_changes(array) != job->base.file_state) {
+		job->error = -ESTALE;
+		job->message = sl_format("'%s' has changed while it was read", array->path);
+	}
 	job->base.moved = job->error ? 0 : job->base.length;
 	job->base.error = job->error;
 	job->base.message = job->message;

@@ -315,6 +315,48 @@ FIXTURE_TEST(bytes_that_a_refresh_does_not_read_again_are_the_same)
 	}
 }
 
+static void *refresh(void *file)
+{
+	return (void *)(intptr_t)sluice_array_refresh(file);
+}
+
+/* A refresh waits until the change is 20 ms ago. */
+FIXTURE_TEST(a_read_beside_a_refresh_is_of_one_state)
+{
+	enum { BYTES = 128 * 30 * sizeof(int) };
+	const char *path = scratch(f, "beside.h5");
+	struct rng r = rng_new(4216);
+
+	for (int i = 0; i < 10; i++) {
+		static char to[BYTES];
+		struct dataset before, after;
+		sluice_file *file;
+		pthread_t thread;
+		void *rc;
+		int64_t n;
+
+		make(&before, path, &r, 128, 30, true);
+		file = dataset_open(f->ctx, path, "u");
+		assert_read(file, to, 1, 0); /* the first chunk is kept */
+		make(&after, path, &r, 128, 30, true);
+		pthread_create(&thread, NULL, refresh, file);
+		sleep_ms(5);
+		n = read_now(file, to, BYTES, 0);
+		pthread_join(thread, &rc);
+		assert_null(rc);
+		if (n != -ESTALE) {
+			assert_int_equal(n, BYTES);
+			assert_true(!memcmp(to, before.model, BYTES) ||
+			            !memcmp(to, after.model, BYTES));
+		}
+		assert_read(file, to, BYTES, 0);
+		assert_bytes(to, after.model, BYTES);
+		assert_ok(sluice_close(file));
+		dataset_clear(&before);
+		dataset_clear(&after);
+	}
+}
+
 FIXTURE_TEST(a_change_at_once_after_another_is_seen)
 {
 	const char *path = scratch(f, "young.h5");

@@ -68,6 +68,7 @@ struct sl_piece {
 	bool missed;  /* read_now() was tried, and did not find it in memory */
 	bool urgent;  /* a thread or stream waits for this piece already */
 	bool patient; /* a thread is about to wait, and then runs a task of core->pool for it */
+	uint64_t file_state; /* when the operation started: see file_state() */
 	/* Of a read from a backend with cut() or passes(): if not NULL, the extents to which the
 	 * bytes belong, in the order of their offsets. `gaps`: bytes between them, which are
 	 * dropped, less those that several extents have. */
@@ -200,6 +201,8 @@ struct sl_backend_ops {
 	 * if only reading tells, or a negative errno below that. NULL: -1; not with limits.whole or
 	 * size_waits. */
 	int64_t (*size)(struct sl_backend *backend);
+	/* Any: the number of the state of the file that it reads. NULL: it never takes another. */
+	uint64_t (*file_state)(struct sl_backend *backend);
 	/* Any: the bytes of a box, or -EINVAL with a sentence. NULL: the file has no array. */
 	int64_t (*box_bytes)(struct sl_backend *backend, const struct sl_box *box);
 	/* Any: writes the box for a range of bytes in the file; false: it is none, or reaches

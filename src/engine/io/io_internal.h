@@ -251,6 +251,7 @@ struct sluice_op {
 	uint64_t bytes;                   /* added to file->bytes when it started */
 	bool helped;                      /* a thread that waits takes tasks of it: see help.c */
 	bool patient;                     /* and is expected to do so at once */
+	uint64_t file_state;              /* when it started: see the backend's file_state() */
 	bool missed;    /* the backend was asked for bytes in memory, and had to refuse */
 	bool preparing; /* it is in a list of its file; guarded by the file's mutex */
 	void (*prepared)(struct sluice_op *, int64_t size);

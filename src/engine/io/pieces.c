@@ -196,6 +196,7 @@ static void piece_fill(struct sl_piece *piece)
 	piece->box = op->box;
 	piece->write = op->kind == SL_WRITE;
 	piece->missed = op->missed;
+	piece->file_state = op->file_state;
 	if (piece->extent_count == 1)
 		piece->extents = NULL;
 	piece->task.owner = NULL;
@@ -492,6 +493,7 @@ static void op_check_end(struct sluice_op *op, uint64_t size)
 static void op_plan(struct sluice_op *op, int64_t size)
 {
 	const struct sl_limits *limits = &op->file->limits;
+	struct sl_backend *backend = op->file->backend;
 	uint64_t bytes;
 
 	if (size < -1 && op->kind == SL_READ)
@@ -505,6 +507,7 @@ static void op_plan(struct sluice_op *op, int64_t size)
 		size = INT64_MAX;
 	/* In stream order the poller may be reading the plan already. */
 	sl_mutex_lock(&op->mutex);
+	op->file_state = backend->ops->file_state ? backend->ops->file_state(backend) : 0;
 	for (size_t i = 0; i < op->count; i++)
 		op->bytes += op->extents[i].length;
 	bytes = op->bytes +
