@@ -147,9 +147,10 @@ void sl_json_put_pair(FILE *to, const char *before, const char *key, const char 
 
 /* Adds bytes to a CRC-32C (RFC 3720, B.4), UINT32_MAX at first. False: a build without ISA-L. */
 bool sl_crc32c_add(uint32_t *crc, const void *data, size_t n);
-/* Returns a CRC-32C after n zero bytes. Those of parts, each from 0 on and moved to the end of all,
- * and UINT32_MAX moved by the length of all are together (exclusive or) that of all. */
-uint32_t sl_crc32c_move(uint32_t crc, uint64_t n);
+/* Returns a CRC-32C after n zero bytes; n negative: as it was before them. Those of parts, each
+ * from 0 on and moved to the end of all, and UINT32_MAX moved by the length of all are together
+ * (exclusive or) that of all. */
+uint32_t sl_crc32c_move(uint32_t crc, int64_t n);
 #define SL_CRC32C_TEXT 9
 /* Writes the CRC-32C of all bytes so far in base64 (RFC 4648), as S3 has it; returns text. */
 const char *sl_crc32c_text(uint32_t crc, char text[SL_CRC32C_TEXT]);

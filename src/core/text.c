@@ -73,10 +73,12 @@ static uint32_t crc32c_multiply(uint32_t a, uint32_t b)
 	return product;
 }
 
-uint32_t sl_crc32c_move(uint32_t crc, uint64_t n)
+uint32_t sl_crc32c_move(uint32_t crc, int64_t n)
 {
-	/* x^8, x^16, x^32... */
-	for (uint32_t power = 1u << 23; n; n >>= 1, power = crc32c_multiply(power, power))
+	/* x^8, x^16, x^32..., or their inverses. */
+	uint32_t power = n < 0 ? 0xfde39562 : 1u << 23;
+
+	for (n = n < 0 ? -n : n; n; n >>= 1, power = crc32c_multiply(power, power))
 		crc = n & 1 ? crc32c_multiply(crc, power) : crc;
 	return crc;
 }

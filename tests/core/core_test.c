@@ -49,6 +49,10 @@ TEST(sums_and_noise_are_those_of_their_definitions)
 	sl_crc32c_add(&last, "56789", 5);
 	sl_crc32c_add(&first, "1234", 4);
 	assert_int_equal(last ^ sl_crc32c_move(first, 5) ^ sl_crc32c_move(UINT32_MAX, 9), crc);
+	/* And from parts that were moved back to the begin, when the end was not known. */
+	first = sl_crc32c_move(first, -4);
+	last = sl_crc32c_move(last, -9);
+	assert_int_equal(sl_crc32c_move(first ^ last ^ UINT32_MAX, 9), crc);
 }
 
 TEST(paths_and_file_uris_name_the_same_files)

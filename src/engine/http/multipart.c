@@ -161,9 +161,8 @@ void sl_http_multipart_fill(struct sl_http_multipart *multipart, struct sl_http_
 	                                   .fields = &multipart->each,
 	                                   .stop = &multipart->dropped,
 	                                   .over = part_over};
-	sum = part->sum ^ sl_crc32c_move(UINT32_MAX, part->cut.length);
 	sl_http_call_digest(multipart->http, &part->call, !atomic_load(&multipart->plain),
-	                    part->summed == part->cut.length ? &sum : NULL);
+	                    sl_http_part_sum(part, part->cut.length, &sum));
 	sl_mutex_lock(&multipart->mutex);
 	part->ready = true;
 	multipart->locked.known[part->cut.number - 1].full = true;
@@ -292,8 +291,8 @@ static struct sl_http_part *piece_step_locked(struct sl_http_multipart *multipar
 	return *error ? NULL : part;
 }
 
-/* Copies bytes into a part. Sums long ones while a core's cache has them: *sum is moved to the end
- * of the part. Returns how many are summed. */
+/* Copies bytes into a part. Sums long ones while a core's cache has them: *sum is moved back to the
+ * begin of the part, whose end is not known yet. Returns how many are summed. */
 static size_t part_copy(const struct sl_http_part *part, size_t from, const char *data, size_t n,
                         uint32_t *sum)
 {
@@ -307,7 +306,8 @@ static size_t part_copy(const struct sl_http_part *part, size_t from, const char
 		if (sums)
 			sl_crc32c_add(sum, to + at, step);
 	}
-	*sum = sl_crc32c_move(*sum, sums ? part->cut.length - from - n : 0);
+	if (sums)
+		*sum = sl_crc32c_move(*sum, -(int64_t)(from + n));
 	return sums ? n : 0;
 }
 

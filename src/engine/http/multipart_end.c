@@ -225,13 +225,19 @@ static void multipart_prove(struct sl_http_multipart *multipart, struct sl_http_
 	sl_http_answer_clear(&call->answer);
 }
 
-static int multipart_put(struct sl_http_multipart *multipart, const char *data, uint64_t length)
+/* part: NULL: the object is empty. */
+static int multipart_put(struct sl_http_multipart *multipart, const struct sl_http_part *part,
+                         uint64_t length)
 {
-	struct sl_http_call call = {
-		.kind = SL_CALL_PUT, .body = data, .length = length, .fields = &multipart->whole};
+	struct sl_http_call call = {.kind = SL_CALL_PUT,
+	                            .body = part ? part->data : "",
+	                            .length = length,
+	                            .fields = &multipart->whole};
+	uint32_t sum;
 	int rc;
 
-	sl_http_call_digest(multipart->http, &call, !atomic_load(&multipart->plain), NULL);
+	sl_http_call_digest(multipart->http, &call, !atomic_load(&multipart->plain),
+	                    part ? sl_http_part_sum(part, length, &sum) : NULL);
 	rc = sl_http_multipart_finish(multipart, &call, length);
 	if (!rc)
 		multipart_prove(multipart, &call);
@@ -277,10 +283,9 @@ int sl_http_multipart_commit(struct sl_http_multipart *multipart) SL_UNCHECKED
 	if (rc)
 		return rc;
 	if (!begun)
-		return multipart_put(multipart, last ? last->data : "", end);
+		return multipart_put(multipart, last, end);
 	if (last) {
 		last->cut.length = end - last->cut.start;
-		last->summed = 0; /* they were moved to another end */
 		sl_http_multipart_fill(multipart, last);
 	}
 	sl_http_multipart_wait(multipart);

@@ -29,10 +29,10 @@ struct sl_http_part {
 	struct sl_list link; /* by number */
 	struct sl_http_multipart *multipart;
 	struct sl_http_cut cut;
-	struct sl_http_call call;   /* that sends it */
-	size_t copied;              /* bytes that are there */
-	size_t summed;              /* and so many of them in */
-	uint32_t sum;               /* the CRC-32C of copies, each moved to the end of the part */
+	struct sl_http_call call; /* that sends it */
+	size_t copied;            /* bytes that are there */
+	size_t summed;            /* and so many of them in */
+	uint32_t sum; /* the CRC-32C of copies, each moved back to the begin of the part */
 	struct sl_http_span *spans; /* by offset, none touches another */
 	unsigned span_count, room;
 	bool ready; /* its call is prepared */
@@ -84,6 +84,8 @@ void sl_http_plan_make(const struct sl_service_limits *limits, uint64_t total, u
 void sl_http_plan_find(const struct sl_http_plan *plan, uint64_t offset, struct sl_http_cut *out);
 /* Adds a range that overlaps no other. Returns 0, or -ENOMEM. */
 int sl_http_part_add(struct sl_http_part *part, size_t from, size_t to);
+/* Returns sum, with the CRC-32C of a part that has all of its bytes; NULL: not all are summed. */
+const uint32_t *sl_http_part_sum(const struct sl_http_part *part, uint64_t length, uint32_t *sum);
 void sl_http_part_free(struct sl_http_part *part);
 /* Takes the file's share of the memory for parts: half at most, and a part in any case. */
 void sl_http_multipart_take_share(struct sl_http_multipart *multipart);

@@ -78,6 +78,12 @@ int sl_http_part_add(struct sl_http_part *part, size_t from, size_t to)
 	return 0;
 }
 
+const uint32_t *sl_http_part_sum(const struct sl_http_part *part, uint64_t length, uint32_t *sum)
+{
+	*sum = sl_crc32c_move(part->sum ^ UINT32_MAX, (int64_t)length);
+	return part->summed == length ? sum : NULL;
+}
+
 /* Faults of small pages would be a seventh of the processor time of sluice cp. */
 static char *part_memory(size_t length)
 {

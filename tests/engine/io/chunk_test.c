@@ -220,16 +220,17 @@ TEST(a_few_gib_are_few_chunks_in_stream_order)
 	assert_int_equal(chunks.slot_bytes, 32 << 20);
 }
 
-/* Whatever the length: a disk writes to little memory, and a stream has all commands at once. */
+/* Whatever the length, and that of pieces: a disk writes to little memory, copies are few, and a
+ * stream has all commands at once. */
 TEST(a_long_read_from_storage_has_a_short_ring)
 {
 	struct sluice_extent extent = {(void *)4096, 0, 4096};
-	struct sl_limits limits = {.piece_bytes = 1 << 20};
+	struct sl_limits limits = {0};
 	struct sl_settings settings = {.direct_bytes = 1 << 18};
 	struct sl_chunk chunk;
 	unsigned slots, number;
 
-	for (unsigned i = 0; i < 2 * 5; i++) {
+	for (unsigned i = 0; i < 4 * 5; i++) {
 		struct sl_chunks chunks = {.extents = &extent,
 		                           .count = 1,
 		                           .direct_bytes = 1 << 18,
@@ -237,7 +238,8 @@ TEST(a_long_read_from_storage_has_a_short_ring)
 		                           .cold = true,
 		                           .on_stream = i % 2};
 
-		extent.length = (uint64_t)64 << 20 << i / 2;
+		limits.piece_bytes = i % 4 < 2 ? 1 << 20 : 64 << 10;
+		extent.length = (uint64_t)64 << 20 << i / 4;
 		assert_int_equal(
 			sl_chunks_plan(&chunks, &limits, &settings, (size_t)128 << 20, &slots), 0);
 		assert_in_range(slots, 2, 8);

@@ -225,7 +225,7 @@ static size_t chunks_slot_bytes(const struct sl_chunks *chunks, const struct sl_
 {
 	size_t slot = sl_slot_power_of_two(limits->piece_bytes);
 	bool local = chunks->write && !chunks->on_stream && !limits->remote;
-	size_t most = chunks->cold ? slot : local ? LARGEST_WRITE : LARGEST_AUTO;
+	size_t most = chunks->cold ? MIB : local ? LARGEST_WRITE : LARGEST_AUTO;
 
 	if (m->largest < chunks->direct_bytes)
 		return SL_MIN(sl_slot_power_of_two(m->packed), slot);
