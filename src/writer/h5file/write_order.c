@@ -269,12 +269,15 @@ static int write_root(struct ordered_file *file, struct sl_held_block *block, ui
 
 /* A node of an index of chunks is written as far as it has entries. Those that are visible come
  * before new ones and stay where they are, or the node loses entries at its end. So a node across
- * two pages that grows is written from its end: it has either all entries or the old entries. */
+ * two pages that grows is written from its end: it has either all entries or the old entries. One
+ * that loses entries is written from its begin: behind the entries that it keeps HDF5 has zeros,
+ * and a count in the first page that is still the old one would reach these. */
 static int write_block(struct ordered_file *file, struct sl_held_block *block)
 {
 	uint64_t start = block->range.start, end = block->range.end;
 	uint64_t cut = (start / PAGE + 1) * PAGE;
 	uint8_t head[NODE_FIRST];
+	bool loses = false;
 	int err = 0;
 
 	/* Kind 1: of chunks. */
@@ -285,13 +288,13 @@ static int write_block(struct ordered_file *file, struct sl_held_block *block)
 		return write_range(file, block, start, end);
 	if (head[NODE_LEVEL] != block->bytes[NODE_LEVEL] && start % PAGE == 0)
 		err = write_root(file, block, cut);
-	else if (entries_of(head) > entries_of(block->bytes))
-		cut = end;
-	if (!err && cut < end)
-		err = write_range(file, block, cut, end);
-	if (!err && cut < end)
+	else
+		loses = entries_of(head) > entries_of(block->bytes);
+	if (!err)
+		err = write_range(file, block, loses ? start : cut, loses ? cut : end);
+	if (!err)
 		err = sl_ordered_barrier(file);
-	return err ? err : write_range(file, block, start, cut);
+	return err ? err : write_range(file, block, loses ? cut : start, loses ? end : cut);
 }
 
 static int step_word(struct ordered_file *file, unsigned step)
