@@ -489,12 +489,13 @@ bool sl_staged_over_locked(struct sluice_op *op)
 	return !op->on_stream || sl_ring_rests(&staged->ring);
 }
 
+/* The end of a file, or an error, may have come before storage had to give many bytes. */
 static void staged_judge_disk(struct sluice_op *op)
 {
 	uint64_t time = (uint64_t)(sl_now() - op->staged->began);
 
 	sl_mutex_lock(&op->mutex);
-	if (op->locked.moved >= QUICK_DISK * time)
+	if (op->locked.moved >= SL_MAX(QUICK_DISK * time, COLD_READ))
 		atomic_store_explicit(&op->ctx->core.quick, true, memory_order_relaxed);
 	sl_mutex_unlock(&op->mutex);
 }
