@@ -17,7 +17,7 @@
  * that part, and it waits for all others.) A write that goes beyond the window waits if all bytes
  * before it are written or being written, which those of memory of a device are from their turn for
  * slots on. Otherwise the bytes that could move the window may never come, and the write is
- * refused. The share only grows, from what other files give back, so no file waits for another.
+ * refused. The share only grows, from what no file has, so no file waits for another.
  *
  * Threads: pieces are submitted on any thread, which copies the bytes of short pieces. Threads of
  * the pool copy those of long pieces, side by side, a part each, and those of pieces that had to
@@ -166,7 +166,7 @@ void sl_http_multipart_fill(struct sl_http_multipart *multipart, struct sl_http_
 	sl_mutex_lock(&multipart->mutex);
 	part->ready = true;
 	multipart->locked.known[part->cut.number - 1].full = true;
-	sl_http_multipart_move_locked(multipart);
+	sl_http_multipart_move_locked(multipart, true);
 	multipart_advance_unlock(multipart);
 }
 
@@ -383,10 +383,11 @@ static int multipart_refuse_locked(struct sl_http_multipart *multipart,
 	if (sl_http_multipart_overlaps_locked(multipart, piece->offset, end))
 		return -ESPIPE;
 	*why = multipart->plan.limits->too_far;
-	return end > multipart->locked.window &&
-	                       piece->offset > sl_http_multipart_chain_locked(multipart)
-	               ? -ESPIPE
-	               : 0;
+	while (end > multipart->locked.window &&
+	       piece->offset > sl_http_multipart_chain_locked(multipart))
+		if (!sl_http_multipart_move_locked(multipart, true))
+			return -ESPIPE;
+	return 0;
 }
 
 void sl_http_multipart_submit(struct sl_http_multipart *multipart, struct sl_piece *piece)
@@ -432,6 +433,7 @@ static int multipart_admits(struct sl_backend *backend, const struct sluice_exte
 {
 	struct sl_http_multipart *multipart = sl_http_of(backend)->multipart;
 	struct sl_coming own = {.extents = extents};
+	bool grows = true;
 	uint64_t end = 0;
 
 	*why = "a PUT is written from memory of the host, and not in stream order: copy the bytes "
@@ -445,6 +447,8 @@ static int multipart_admits(struct sl_backend *backend, const struct sluice_exte
 
 		if (from > end && to > multipart->locked.window)
 			end = sl_http_multipart_chain_locked(multipart);
+		while (from > end && to > multipart->locked.window && grows)
+			grows = sl_http_multipart_move_locked(multipart, true);
 		if (from > end && to > multipart->locked.window)
 			break;
 		if (from <= end)

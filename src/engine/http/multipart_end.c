@@ -373,7 +373,7 @@ int sl_http_multipart_new(struct sl_http *http, const struct sluice_open_options
 	sl_list_init(&multipart->locked.spare);
 	sl_http_multipart_take_share(multipart);
 	multipart->locked.low = 1;
-	sl_http_multipart_move_locked(multipart);
+	sl_http_multipart_move_locked(multipart, false);
 	multipart_register(multipart);
 	rc = multipart_set_fields(multipart);
 	if (!rc && multipart->plan.bytes > limits->part_most)

@@ -87,7 +87,7 @@ int sl_http_part_add(struct sl_http_part *part, size_t from, size_t to);
 /* Returns sum, with the CRC-32C of a part that has all of its bytes; NULL: not all are summed. */
 const uint32_t *sl_http_part_sum(const struct sl_http_part *part, uint64_t length, uint32_t *sum);
 void sl_http_part_free(struct sl_http_part *part);
-/* Takes the file's share of the memory for parts: half at most, and a part in any case. */
+/* Takes the file's share of the memory for parts: an eighth at most, and a part in any case. */
 void sl_http_multipart_take_share(struct sl_http_multipart *multipart);
 /* Returns the part of that number if it has a buffer. */
 struct sl_http_part *sl_http_multipart_part_locked(struct sl_http_multipart *multipart,
@@ -96,8 +96,9 @@ struct sl_http_part *sl_http_multipart_part_locked(struct sl_http_multipart *mul
 struct sl_http_part *sl_http_multipart_buffer_locked(struct sl_http_multipart *multipart,
                                                      const struct sl_http_cut *cut, int *error)
 	SL_REQUIRES(&multipart->mutex);
-/* Finds the low part, and the end of the window, anew. */
-void sl_http_multipart_move_locked(struct sl_http_multipart *multipart)
+/* Finds the low part and the end of the window anew; before, doubles the share if `grows` and there
+ * is memory. Returns whether the window reaches further. */
+bool sl_http_multipart_move_locked(struct sl_http_multipart *multipart, bool grows)
 	SL_REQUIRES(&multipart->mutex);
 /* Returns the end of the bytes from the object's begin on that have come, or are being written. */
 uint64_t sl_http_multipart_chain_locked(struct sl_http_multipart *multipart)

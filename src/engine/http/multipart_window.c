@@ -14,6 +14,8 @@
 
 #include "http/multipart_internal.h"
 
+#define FILES 8 /* that have as much memory as each other if they are opened at once */
+
 /* -------------------------------------------------------------------------------------- plan */
 
 void sl_http_plan_find(const struct sl_http_plan *plan, uint64_t offset, struct sl_http_cut *out)
@@ -173,26 +175,19 @@ struct sl_http_part *sl_http_multipart_buffer_locked(struct sl_http_multipart *m
 
 /* ------------------------------------------------------------------------------------ window */
 
-/* Doubles the share, if as much stays for new files. */
-static void multipart_grow_locked(struct sl_http_multipart *multipart)
-	SL_REQUIRES(&multipart->mutex)
+bool sl_http_multipart_move_locked(struct sl_http_multipart *multipart, bool grows)
 {
 	struct sl_gate *gate = &multipart->http->engine->uploads;
-	uint64_t share = multipart->locked.share;
-	uint64_t more = SL_MIN(share, multipart->share_most - share);
-
-	if (!more || !sl_gate_take(gate, 2 * more, false))
-		return;
-	sl_gate_give(gate, more);
-	multipart->locked.share += more;
-}
-
-void sl_http_multipart_move_locked(struct sl_http_multipart *multipart)
-{
-	struct sl_http_cut cut;
 	uint64_t at = multipart->locked.low_start, total = multipart->plan.total, bytes = 0;
+	uint64_t share = multipart->locked.share, before = multipart->locked.window;
+	uint64_t more = grows ? SL_MIN(share, multipart->share_most - share) : 0;
+	struct sl_http_cut cut;
 
-	multipart_grow_locked(multipart);
+	/* As much stays for new files. */
+	if (more && sl_gate_take(gate, 2 * more, false)) {
+		sl_gate_give(gate, more);
+		multipart->locked.share = share += more;
+	}
 	while (multipart_is_full_locked(multipart, multipart->locked.low) &&
 	       (!total || at < total)) {
 		sl_http_plan_find(&multipart->plan, at, &cut);
@@ -203,11 +198,12 @@ void sl_http_multipart_move_locked(struct sl_http_multipart *multipart)
 	multipart->locked.window = at;
 	while (!total || at < total) {
 		sl_http_plan_find(&multipart->plan, at, &cut);
-		if (bytes && bytes + cut.length > multipart->locked.share)
+		if (bytes && bytes + cut.length > share)
 			break;
 		bytes += cut.length;
 		at = multipart->locked.window = cut.start + cut.length;
 	}
+	return at > before;
 }
 
 /* Returns the end of a chain that ends there, with those bytes if they follow it. */
@@ -274,15 +270,13 @@ void sl_http_multipart_take_share(struct sl_http_multipart *multipart) SL_UNCHEC
 {
 	struct sl_gate *gate = &multipart->http->engine->uploads;
 	uint64_t least = multipart->plan.bytes, total = multipart->plan.total;
-	uint64_t share = multipart->http->core->settings.upload_bytes / 2;
+	uint64_t all = multipart->http->core->settings.upload_bytes, share;
 
 	if (total)
 		least = SL_MIN(least, total);
-	share = SL_MAX(total ? SL_MIN(share, total) : share, least);
-	multipart->share_most = share;
-	while (share > least && !sl_gate_take(gate, share, false))
-		share = SL_MAX(share / 2, least);
-	if (share == least)
-		sl_gate_pass(gate, share);
+	multipart->share_most = SL_MAX(total ? SL_MIN(all / 2, total) : all / 2, least);
+	share = SL_MAX(SL_MIN(all / FILES, multipart->share_most), least);
+	if (share == least || !sl_gate_take(gate, share, false))
+		sl_gate_pass(gate, share = least);
 	multipart->locked.share = share;
 }

@@ -96,6 +96,8 @@ S3_TEST(threads_copy_a_part_each_and_a_write_ends_with_the_last_of_them)
 	if (m.fd < 0)
 		SKIP("userfaultfd() is refused");
 	copies(f, "4");
+	/* A file begins with an eighth of it. */
+	with(f, "SLUICE_S3_UPLOAD_BYTES", "16M");
 	parts = s3_counted(f, "files", kind);
 	file = s3_open_put(f, s3_uri("files", path), 0, 0);
 	op = start_write(file, m.data, m.length, 0);

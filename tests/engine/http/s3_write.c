@@ -135,6 +135,33 @@ S3_TEST(an_upload_has_more_memory_when_others_are_over)
 	buffer_free(&b);
 }
 
+/* Each begins with its second part, of which a file with memory for one could not say when it gets a buffer. */
+S3_TEST(uploads_that_begin_together_have_as_much_memory_each)
+{
+	enum { FILES = 8 };
+	struct buffer b = buffer_new(2 * PART + 1, 0);
+	sluice_file *files[FILES];
+	char name[16];
+
+	with(f, "SLUICE_S3_PART_BYTES", "64K");
+	with(f, "SLUICE_S3_UPLOAD_BYTES", "1M");
+	pattern_fill(b.data, b.length, 0, 3);
+	for (int i = 0; i < FILES; i++) {
+		snprintf(name, sizeof(name), "object%d", i);
+		files[i] = s3_open_put(f, s3_uri("files", scratch(f, name)), 0, 0);
+	}
+	for (int i = FILES - 1; i >= 0; i--)
+		assert_write(files[i], b.data + PART, PART, PART);
+	for (int i = 0; i < FILES; i++) {
+		assert_write(files[i], b.data, PART, 0);
+		assert_write(files[i], b.data + 2 * PART, 1, 2 * PART);
+		assert_ok(sluice_close(files[i]));
+		snprintf(name, sizeof(name), "object%d", i);
+		assert_file_is(scratch(f, name), b.data, b.length);
+	}
+	buffer_free(&b);
+}
+
 static void refuses(struct fixture *f, uint64_t first, uint64_t second, int error, const char *says)
 {
 	static char bytes[2 * PART];
