@@ -765,6 +765,7 @@ SLUICE_API int sluice_store_trim(sluice_store *s, uint64_t *freed);
  *   -ENOTSUP   the program has another layout of the data that outlives a server
  *   -ENOENT, -EACCES, -ENOEXEC   there is no such program, or it does not report its layout in 5 s
  *   -EBUSY     another upgrade is in progress
+ *   -EPERM     this process belongs neither to the daemon's user nor to root
  */
 SLUICE_API int sluice_store_upgrade(sluice_store *s);
 /*
@@ -773,6 +774,7 @@ SLUICE_API int sluice_store_upgrade(sluice_store *s);
  *
  * Returns 0, or
  *   -EINPROGRESS   the daemon takes more than 30 s to end, and goes on
+ *   -EPERM         this process belongs neither to the daemon's user nor to root
  */
 SLUICE_API int sluice_store_stop(sluice_store *s);
 

@@ -196,7 +196,8 @@ SLUICE_API void sluice_tensor_memory_free(sluice_tensor_memory *memory);
 /*
  * Exports a tensor of a plan that lies in the memory, as a struct of DLPack
  * (https://dmlc.github.io/dlpack) without a copy: version 0 gives DLManagedTensor, version 1
- * DLManagedTensorVersioned (1.1). The struct's deleter frees it; it may run on any thread.
+ * DLManagedTensorVersioned (1.1). The struct's deleter frees it; it may run on any thread. Elements
+ * of 4 bits are in pairs (two lanes) if the last dimension is even, as torch has them.
  *
  * Returns 0, or
  *   -EINVAL    the tensor has a destination of its own, the memory is too small, or another version

@@ -91,6 +91,7 @@ class Collection(_core.Collection, Mapping[str, Any]):
         if not size:
             return library.empty(kind, shape)
         if not isinstance(library, _libraries.Numpy):
+            library.shape(kind, shape)  # raises ValueError if an element would be half of one of torch's
             tensor = library.torch.from_dlpack(self._dlpack(entry[0], False))
             return tensor.clone() if self._copy else tensor
         dtype = self._dtypes.get(kind)
@@ -135,9 +136,9 @@ class Collection(_core.Collection, Mapping[str, Any]):
     def newer(self, timeout: float | None = None, *, origin: bool = False) -> Call:
         """Wait until another collection has the name: `await m.newer()`, or m.newer().wait(), is that one.
 
-        timeout: seconds, or None; then TimeoutError is raised. cancel() ends the wait. origin: ask the origin once, and
-        fetch the object if it is another than the one that the collection of this name was fetched from; the result is
-        None if there is no newer.
+        timeout: seconds, or None; then TimeoutError is raised. cancel() ends the wait, and so does the program that drops
+        the call, unless it has a callback. origin: ask the origin once, and fetch the object if it is another than the
+        one that the collection of this name was fetched from; the result is None if there is no newer.
         """
         return Call(self._refreshed) if origin else _Newer(self, timeout)
 
@@ -179,12 +180,20 @@ class Collection(_core.Collection, Mapping[str, Any]):
 
 
 class _Newer(Call):
-    """A wait for another collection of a name, by a thread with a watch, which cancel() ends."""
+    """A wait for another collection of a name, by a thread with a watch, which cancel() or the end of this object ends."""
+
+    _process = 0  # of the thread
 
     def __init__(self, held: Collection, timeout: float | None) -> None:
-        self._stop = os.eventfd(0)
-        weakref.finalize(self, os.close, self._stop).atexit = False
-        super().__init__(lambda: held._newer(timeout, self._stop))  # the thread keeps the descriptor open
+        self._stop = stop = os.eventfd(0)
+        self._call = lambda: held._newer(timeout, stop)  # the thread keeps it, too, until it is over
+        weakref.finalize(self._call, os.close, stop).atexit = False
+        super().__init__(self._call)
+        self._process = os.getpid()
+
+    def __del__(self) -> None:
+        if self._process == os.getpid() and not self.done:  # once it is done, the descriptor may be closed
+            self.cancel()
 
     def cancel(self) -> bool:
         running = not self.done

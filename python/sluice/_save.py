@@ -59,8 +59,9 @@ class Save(Call):
 
     def cancel(self) -> bool:
         """End the save early, and remove what it made; what was saved before stays. False if it is over."""
+        running = not self.done
         self._core.cancel()
-        return not self.done
+        return running
 
     def progress(self) -> tuple[int, int]:
         """The bytes that were written, and those that will be."""

@@ -185,6 +185,7 @@ def test_a_cancelled_wait_for_a_newer_one_gives_its_thread_and_its_descriptors_b
             call.wait(60)
         assert caught.value.errno == errno.ECANCELED and not call.cancel()
         del call, caught
+        made.newer()  # is dropped, which ends it as well
         deadline = time.monotonic() + 60
         while gc.collect() >= 0 and waiting() > before:
             assert time.monotonic() < deadline
@@ -252,3 +253,18 @@ def test_torch(store):
     made["w"].fill_(3)
     made.seal()
     assert (sluice.attach("n", store=store)["w"] == 3).all()
+
+
+def test_an_element_of_torch_of_4_bits_is_two(store):
+    torch = pytest.importorskip("torch")
+    if not hasattr(torch, "float4_e2m1fn_x2"):
+        pytest.skip("this torch has no type of 4 bits")
+    octets = torch.arange(24, dtype=torch.uint8).reshape(3, 8)
+    sluice.publish("m", {"w": octets.view(torch.float4_e2m1fn_x2)}, store=store)
+    for framework in ("pt", "dlpack"):
+        found = sluice.attach("m", framework=framework, store=store)["w"]
+        found = torch.from_dlpack(found) if framework == "dlpack" else found
+        assert found.dtype == torch.float4_e2m1fn_x2 and torch.equal(found.view(torch.uint8), octets)
+    with sluice.collection("n", {"odd": ((2, 3), "F4")}, framework="pt", store=store) as made:
+        with pytest.raises(ValueError, match="not even"):
+            made["odd"]

@@ -2,6 +2,7 @@
 """Saving tensors: save(), to files, folders and S3."""
 import asyncio
 import concurrent.futures
+import contextlib
 import errno
 import hashlib
 import json
@@ -240,6 +241,22 @@ def test_a_save_is_cancelled_while_a_server_is_silent(monkeypatch):
         with pytest.raises(OSError) as raised:
             save.wait(10)
         assert raised.value.errno == errno.ECANCELED
+
+
+def test_a_cancelled_save_was_running_however_soon_it_ends(tmp_path):
+    save = sluice.save({"a": numpy.ones(200 << 20, "u1")}, tmp_path / "x.safetensors")
+
+    class Core:
+        def __getattr__(self, name):
+            return getattr(core, name)
+
+        def cancel(self):
+            core.cancel()
+            with contextlib.suppress(OSError):
+                save.wait()
+
+    core, save._core = save._core, Core()
+    assert save.cancel() and save.done and not save.cancel()
 
 
 def test_a_save_that_is_cancelled_leaves_what_was_there(tmp_path):

@@ -192,6 +192,31 @@ DAEMON_TEST(an_exported_tensor_keeps_the_collection)
 	set_free(&set);
 }
 
+/* As torch has them, which takes no others. */
+DAEMON_TEST(elements_of_four_bits_are_exported_in_pairs)
+{
+	const uint64_t even[] = {3, 8}, odd[] = {2, 3};
+	struct sluice_collection_tensor v[] = {
+		{sizeof(*v), "even", SLUICE_FLOAT4_E2M1, 2, even, place(), NULL, 12},
+		{sizeof(*v), "odd", SLUICE_FLOAT4_E2M1, 2, odd, place(), NULL, 3}};
+	sluice_collection *c;
+	struct sl_dlpack_managed *tensor;
+
+	assert_ok(sluice_collection_new(d->store, "m", v, COUNT_OF(v), NULL, &c));
+	for (size_t i = 0; i < COUNT_OF(v); i++) {
+		assert_ok(sluice_collection_to_dlpack(c, i, 0, (void **)&tensor));
+		assert_int_equal(tensor->tensor.dtype.bits, 4);
+		assert_int_equal(tensor->tensor.dtype.lanes, i ? 1 : 2);
+		assert_int_equal(tensor->tensor.shape[0], v[i].shape[0]);
+		assert_int_equal(tensor->tensor.shape[1], i ? 3 : 4);
+		assert_int_equal(tensor->tensor.strides[0], i ? 3 : 4);
+		assert_int_equal(tensor->tensor.strides[1], 1);
+		tensor->deleter(tensor);
+	}
+	assert_ok(sluice_collection_release(c));
+	assert_empty(d);
+}
+
 /* ------------------------------------------------------------------------------------- as a file */
 
 /* One whose store:// is of this daemon. */

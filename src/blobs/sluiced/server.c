@@ -160,21 +160,20 @@ static void server_supervisor_event(struct sl_server *server)
 
 int sl_handle_daemon(struct sl_server *server, struct sl_peer *peer)
 {
-	uint32_t serial = server->in.head.serial;
-	int fd;
-
+	if (peer->uid && peer->uid != geteuid())
+		return sl_fail(-EPERM, "only the daemon's user and root may upgrade or stop it");
 	if (server->in.daemon.act == SL_DAEMON_STOP) {
 		sl_report(LOG_INFO, "stops, as process %d asks for", (int)peer->pid);
 		server->stopping = true;
-		fd = fcntl(server->descriptors->other_fd, F_DUPFD_CLOEXEC, 0);
-		sl_message_begin(&server->out, SL_MSG_DONE, serial, 0);
-		sl_peer_send(server, peer, &server->out, fd);
+		sl_message_begin(&server->out, SL_MSG_DONE, server->in.head.serial, 0);
+		sl_peer_send(server, peer, &server->out,
+		             fcntl(server->descriptors->other_fd, F_DUPFD_CLOEXEC, 0));
 	} else if (server->upgrader || server->alone) {
 		return sl_fail(-EBUSY, "another upgrade, or the start of a supervisor, is under "
 		                       "way: try again");
 	} else {
 		server->upgrader = peer;
-		server->upgrade_serial = serial;
+		server->upgrade_serial = server->in.head.serial;
 		sl_descriptors_say(server->descriptors, SL_SAY_UPGRADE);
 	}
 	return 0;

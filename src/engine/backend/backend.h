@@ -39,7 +39,7 @@ struct sl_core {
 	struct sl_cufile *cufile;
 	/* Of local files: the mount of the last, and what is known of its file system; or 0. */
 	_Atomic uint64_t last_mount;
-	_Atomic bool quick; /* storage has been found quick enough for long rings */
+	_Atomic uint64_t quick; /* storage, as cold() has it, that is quick enough for long rings */
 };
 
 /* Elements of a file whose bytes are those of an array, slowest dimension first. */
@@ -222,9 +222,9 @@ struct sl_backend_ops {
 	/* Any, with an operation's mutex: how many bytes may lie between two extents in host memory
 	 * that one piece reads; it passes over them. 0: a piece has one extent for now. NULL: 0. */
 	size_t (*passes)(struct sl_backend *backend);
-	/* Any: whether nothing of the range seems to be in memory, by a few looks. NULL: it is not
-	 * known. */
-	bool (*cold)(struct sl_backend *backend, uint64_t offset, uint64_t length);
+	/* Any: the number of the storage if nothing of the range seems to be in memory, by a few
+	 * looks, and it is not core->quick; else 0. NULL: 0. */
+	uint64_t (*cold)(struct sl_backend *backend, uint64_t offset, uint64_t length);
 	/* Any: the backend has the piece until sl_piece_done(), on any thread, or inside. */
 	void (*submit)(struct sl_backend *backend, struct sl_piece *piece);
 	/* Any: wakes the threads that move pieces now `cancelled`. NULL: there is none. */

@@ -55,12 +55,14 @@ static void dlpack_fill(struct sl_dlpack_tensor *out, struct dlpack_holder *hold
 	out->device.id = colon ? atoi(colon + 1) : 0;
 	out->ndim = (int32_t)source->rank;
 	sl_dlpack_dtype(source->type, &out->dtype.code, &out->dtype.bits);
-	out->dtype.lanes = 1;
+	out->dtype.lanes = 1; /* but torch has elements of 4 bits in pairs */
+	if (out->dtype.bits == 4 && source->rank && source->shape[source->rank - 1] % 2 == 0)
+		out->dtype.lanes = 2;
 	out->shape = holder->dimensions;
 	out->strides = holder->dimensions + source->rank;
 	out->byte_offset = source->offset;
 	for (unsigned i = source->rank; i-- > 0; stride *= SL_MAX(out->shape[i], 1)) {
-		out->shape[i] = source->shape[i];
+		out->shape[i] = source->shape[i] / (i + 1 == source->rank ? out->dtype.lanes : 1);
 		out->strides[i] = source->strides ? source->strides[i] : stride;
 	}
 }

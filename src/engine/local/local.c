@@ -47,17 +47,13 @@ static const char *local_kind_name(mode_t mode)
 	                        : "no regular file";
 }
 
-/* /dev/null takes writes at any offset and drops them: for measuring. */
-static bool is_dev_null(const struct stat *stat)
-{
-	return S_ISCHR(stat->st_mode) && stat->st_rdev == makedev(1, 3);
-}
-
 static int local_check_kind(struct sl_local *local, const struct stat *stat)
 {
 	if (S_ISDIR(stat->st_mode))
 		return sl_fail(-EISDIR, "'%s' is a directory", local->path);
-	local->sink = local->flags & SLUICE_OPEN_WRITE && is_dev_null(stat);
+	/* /dev/null takes writes at any offset and drops them: for measuring. */
+	local->sink = local->flags & SLUICE_OPEN_WRITE && S_ISCHR(stat->st_mode) &&
+	              stat->st_rdev == makedev(1, 3);
 	if (local->sink)
 		return 0;
 	if (!S_ISREG(stat->st_mode) && !S_ISBLK(stat->st_mode))
@@ -407,18 +403,21 @@ static void local_limits(struct sl_backend *backend, struct sl_limits *out)
 }
 
 /* Four looks find a file of which a part is in memory, unless it is a short one. A server has other
- * needs than a disk. */
-static bool local_cold(struct sl_backend *backend, uint64_t offset, uint64_t length)
+ * needs than a disk, and holes come as fast as memory. */
+static uint64_t local_cold(struct sl_backend *backend, uint64_t offset, uint64_t length)
 {
 	struct sl_local *local = sl_local_of(backend);
 	const unsigned looks = 4;
+	struct stat stat;
 
-	if (local->pseudo || local->memory || local->remote || length < LOOK)
-		return false;
+	if (local->pseudo || local->memory || local->remote || length < LOOK ||
+	    atomic_load(&local->core->quick) == local->device || fstat(local->descriptor, &stat) ||
+	    stat.st_blocks * 512 < stat.st_size)
+		return 0;
 	for (unsigned i = 0; i < looks; i++)
 		if (sl_resident(local, offset + (length - LOOK) / (looks - 1) * i, LOOK))
-			return false;
-	return true;
+			return 0;
+	return local->device;
 }
 
 /*

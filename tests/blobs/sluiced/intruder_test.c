@@ -257,7 +257,7 @@ DAEMON_TEST(memory_of_a_writer_before_is_not_used_again)
 
 #define NOBODY 65534
 
-/* With the members of a group or without: what an admitted one may do there, which is everything. */
+/* With the members of a group or without: what an admitted one may do there, which is everything but to end the daemon. */
 static int as_nobody(const struct daemon *d, const char *argument)
 {
 	gid_t group = argument[0] == 'm' ? NOBODY : NOBODY - 1;
@@ -296,6 +296,8 @@ static int as_nobody(const struct daemon *d, const char *argument)
 	if (try_put(store, "ours", 300000, 0, &blob) || sluice_blob_release(blob) ||
 	    sluice_blob_stat(store, "ours", &info) || info.user != NOBODY)
 		return 6;
+	if (sluice_store_upgrade(store) != -EPERM || sluice_store_stop(store) != -EPERM)
+		return 11;
 	return sluice_store_close(store) ? 7 : 0;
 }
 

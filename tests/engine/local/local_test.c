@@ -97,6 +97,30 @@ static int setup(void **state)
 	return fixture_setup(state);
 }
 
+LOCAL(a_file_is_cold_unless_its_disk_is_quick_or_it_has_holes)
+{
+	struct fixture *f = *state;
+	const char *path = scratch(f, "cold");
+	struct sl_core core = {.kernel.cachestat = true};
+	struct sl_local local = {.core = &core, .device = 7};
+
+	file_make(path, 4 * MIB, 1);
+	file_set_residency(path, COLD);
+	local.descriptor = open(path, O_RDONLY);
+	assert_true(local.descriptor >= 0);
+	if (sl_resident(&local, 0, LARGE))
+		SKIP("this file system keeps its pages");
+	assert_int_equal(sl_local_ops.cold(&local.base, 0, 4 * MIB), 7);
+	core.quick = 8;
+	assert_int_equal(sl_local_ops.cold(&local.base, 0, 4 * MIB), 7);
+	core.quick = 7;
+	assert_int_equal(sl_local_ops.cold(&local.base, 0, 4 * MIB), 0);
+	core.quick = 0;
+	assert_int_equal(truncate(path, 8 * MIB), 0);
+	assert_int_equal(sl_local_ops.cold(&local.base, 0, 4 * MIB), 0);
+	close(local.descriptor);
+}
+
 LOCAL(residency_is_counted_in_pages_of_the_machine)
 {
 	struct fixture *f = *state;

@@ -124,19 +124,19 @@ static uint64_t staged_bytes(const struct sluice_op *op)
 	return bytes;
 }
 
-/* Whether it is a long read of bytes that are in storage alone, as far as a few looks tell. */
-static bool staged_is_cold(const struct sluice_op *op, uint64_t bytes)
+/* Returns the storage that alone has the bytes of a long read, as far as a few looks tell, or 0. */
+static uint64_t staged_storage(const struct sluice_op *op, uint64_t bytes)
 {
 	struct sl_backend *backend = op->file->backend;
-	const struct sluice_extent *last;
+	const struct sluice_extent *first = op->extents, *last;
 
-	if (op->kind != SL_READ || !backend->ops->cold || op->box || bytes < COLD_READ ||
-	    atomic_load_explicit(&op->ctx->core.quick, memory_order_relaxed))
-		return false;
-	last = &op->extents[op->count - 1];
-	return last->offset >= op->extents->offset &&
-	       backend->ops->cold(backend, op->extents->offset,
-	                          last->offset + last->length - op->extents->offset);
+	if (op->kind != SL_READ || !backend->ops->cold || op->box || bytes < COLD_READ)
+		return 0;
+	last = &first[op->count - 1];
+	return last->offset < first->offset
+	               ? 0
+	               : backend->ops->cold(backend, first->offset,
+	                                    last->offset + last->length - first->offset);
 }
 
 /* Returns true if the operation is a long read of a local file, and has a seat. */
@@ -164,7 +164,7 @@ int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, const struct
 		/* A short read of a file of unknown length is then the end of its chunk. */
 		.apart = op->file->limits.sequential,
 		.whole = op->file->limits.whole,
-		.cold = route->has_memory && staged_is_cold(op, bytes),
+		.cold = route->has_memory ? staged_storage(op, bytes) : 0,
 		.on_stream = route->on_stream,
 	};
 	struct sl_staged *staged;
@@ -496,7 +496,7 @@ static void staged_judge_disk(struct sluice_op *op)
 
 	sl_mutex_lock(&op->mutex);
 	if (op->locked.moved >= SL_MAX(QUICK_DISK * time, COLD_READ))
-		atomic_store_explicit(&op->ctx->core.quick, true, memory_order_relaxed);
+		atomic_store(&op->ctx->core.quick, op->staged->shape.cold);
 	sl_mutex_unlock(&op->mutex);
 }
 

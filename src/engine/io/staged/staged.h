@@ -27,7 +27,7 @@ struct sl_chunks {
 	bool write;            /* extents of at least direct_bytes, and no others, are large */
 	bool apart;            /* a chunk is of a single extent */
 	bool whole;            /* and of all of it */
-	bool cold;             /* a long read of bytes that do not seem to be in memory */
+	uint64_t cold;         /* storage that alone seems to have the bytes of a long read, or 0 */
 	bool on_stream; /* the commands of all chunks are to be in the device's queue at once */
 	size_t slot_bytes;
 	/* Where the next chunk begins: in an extent, or in the brick with that number. */
