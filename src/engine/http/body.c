@@ -43,9 +43,7 @@ struct sl_http_body {
 
 static struct sl_piece *body_first_piece_locked(struct sl_http_body *body) SL_REQUIRES(&body->mutex)
 {
-	struct sl_list *link = body->locked.pieces.next;
-
-	return link == &body->locked.pieces ? NULL : SL_CONTAINER(link, struct sl_piece, link);
+	return sl_list_first(&body->locked.pieces, struct sl_piece, link);
 }
 
 /* Fills pieces, and moves full ones to done. If the length is known the last piece ends with the
@@ -68,8 +66,7 @@ static size_t body_fill_locked(struct sl_http_body *body, const char *data, size
 		if (piece->moved < piece->length ||
 		    body->locked.position == (uint64_t)body->http->size)
 			break;
-		sl_list_remove(&piece->link);
-		sl_list_append(done, &piece->link);
+		sl_list_move(&piece->link, done);
 	}
 	return taken;
 }

@@ -71,10 +71,8 @@ void sl_http_reactor_count(struct sl_http_reactor *reactor, const struct sl_http
 
 static void reactor_free(struct sl_http_reactor *reactor)
 {
-	struct sl_list *link;
-
-	while ((link = sl_list_take(&reactor->unused)))
-		sl_http_transfer_free(SL_CONTAINER(link, struct sl_http_transfer, link));
+	sl_list_each_of (transfer, &reactor->unused, struct sl_http_transfer, link)
+		sl_http_transfer_free(transfer);
 	sl_http_reactor_close(reactor);
 	if (reactor->wake >= 0)
 		close(reactor->wake);
@@ -293,11 +291,10 @@ void sl_http_end_piece(struct sl_piece *piece, int error, char *sentence)
 
 void sl_http_end_pieces(struct sl_list *pieces, int error, const char *sentence)
 {
-	struct sl_list *link;
+	struct sl_piece *piece;
 
-	while ((link = sl_list_take(pieces)))
-		sl_http_end_piece(SL_CONTAINER(link, struct sl_piece, link), error,
-		                  error && sentence ? strdup(sentence) : NULL);
+	while ((piece = sl_list_take_first(pieces, struct sl_piece, link)))
+		sl_http_end_piece(piece, error, error && sentence ? strdup(sentence) : NULL);
 }
 
 /* ------------------------------------------------------------------------------------- permits */

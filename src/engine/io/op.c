@@ -70,14 +70,9 @@ struct sluice_op *sl_op_new(struct sluice_context *ctx, struct sluice_file *file
 /* No other thread knows the operation any more. */
 static void op_free(struct sluice_op *op) SL_UNCHECKED
 {
-	struct sl_list *link;
-
-	while ((link = sl_list_take(&op->locked.spare))) {
-		struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, engine_link);
-
+	sl_list_each_of (piece, &op->locked.spare, struct sl_piece, engine_link)
 		if (piece != op->one_piece)
 			free(piece);
-	}
 	if (op->extents != &op->one_extent)
 		free(op->extents);
 	if (op->order.ranges != &op->one_range)

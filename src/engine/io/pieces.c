@@ -162,8 +162,7 @@ static void piece_done(struct sl_piece *piece)
 	sl_mutex_lock(&op->mutex);
 	op->locked.in_flight--;
 	op->locked.moved += piece->moved - (piece->moved == piece->length ? piece->gaps : 0);
-	sl_list_remove(&piece->engine_link);
-	sl_list_append(&op->locked.spare, &piece->engine_link);
+	sl_list_move(&piece->engine_link, &op->locked.spare);
 	if (piece->slot_use)
 		sl_staged_piece_done_locked(op, piece->slot_use, piece->moved);
 	sl_op_pump_unlock(op);
@@ -172,11 +171,11 @@ static void piece_done(struct sl_piece *piece)
 /* Returns a piece to hand out; NULL: there is no memory, and those in flight have to do. */
 static struct sl_piece *piece_take_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
 {
-	struct sl_list *link = sl_list_take(&op->locked.spare);
-	struct sl_piece *piece;
+	struct sl_piece *piece =
+		sl_list_take_first(&op->locked.spare, struct sl_piece, engine_link);
 
-	if (link)
-		return SL_CONTAINER(link, struct sl_piece, engine_link);
+	if (piece)
+		return piece;
 	if (!op->one_piece->op)
 		piece = op->one_piece;
 	else
@@ -601,7 +600,7 @@ void sl_op_start_all(struct sl_list *ready)
 {
 	/* An operation that ends at its start lets others start: a queue instead of a recursion. */
 	static _Thread_local struct sl_list *starting;
-	struct sl_list *link;
+	struct sluice_op *op;
 
 	if (sl_list_empty(ready))
 		return;
@@ -610,7 +609,7 @@ void sl_op_start_all(struct sl_list *ready)
 		return;
 	}
 	starting = ready;
-	while ((link = sl_list_take(ready)))
-		sl_op_start(SL_CONTAINER(link, struct sluice_op, order.link));
+	while ((op = sl_list_take_first(ready, struct sluice_op, order.link)))
+		sl_op_start(op);
 	starting = NULL;
 }

@@ -86,8 +86,7 @@ static unsigned poller_collect_locked(struct sl_poller *poller, bool lost, struc
 {
 	unsigned count = 0;
 
-	sl_list_each (link, &poller->locked.rings) {
-		struct sl_ring *ring = SL_CONTAINER(link, struct sl_ring, link);
+	sl_list_each_of (ring, &poller->locked.rings, struct sl_ring, link) {
 		uint32_t sum = ring_sum(ring);
 
 		if (sum == ring->seen && (!lost || ring->told))
