@@ -45,19 +45,13 @@ struct sl_http_multi {
 
 void sl_http_reactor_wake(struct sl_http_reactor *reactor)
 {
-	uint64_t one = 1;
-
 	atomic_store(&reactor->looks, true);
-	/* Fails only if 2^64 - 2 wakes are pending. */
-	(void)!write(reactor->wake, &one, sizeof(one));
+	sl_eventfd_raise(reactor->wake);
 }
 
 static void reactor_wake_sleeper(struct sl_sleeper *sleeper)
 {
-	uint64_t one = 1;
-
-	(void)!write(SL_CONTAINER(sleeper, struct sl_http_reactor, sleeper)->wake, &one,
-	             sizeof(one));
+	sl_eventfd_raise(SL_CONTAINER(sleeper, struct sl_http_reactor, sleeper)->wake);
 }
 
 void sl_http_reactor_count(struct sl_http_reactor *reactor, const struct sl_http_request *request,

@@ -131,13 +131,12 @@ static uint32_t op_set_done(struct sluice_op *op, bool *signal)
 
 void sl_op_publish(struct sluice_op *op)
 {
-	uint64_t one = 1;
 	bool signal = false;
 
 	sl_mutex_lock(&op->mutex);
 	uint32_t before = op_set_done(op, &signal);
 	if (op->locked.fd >= 0)
-		(void)!write(op->locked.fd, &one, sizeof(one));
+		sl_eventfd_raise(op->locked.fd);
 	sl_mutex_unlock(&op->mutex);
 	/* A reactor may put the signal off for its context's queue, which it does not outlive. */
 	if (signal && op->done.queue == &op->ctx->done)

@@ -67,11 +67,7 @@ static _Thread_local struct uring_reactor *this_reactor; /* NULL on a thread tha
 
 static void uring_wake(struct sl_sleeper *sleeper)
 {
-	struct uring_reactor *reactor = SL_CONTAINER(sleeper, struct uring_reactor, sleeper);
-	uint64_t one = 1;
-
-	/* Fails only if 2^64 - 2 wakes are pending. */
-	(void)!write(reactor->wake, &one, sizeof(one));
+	sl_eventfd_raise(SL_CONTAINER(sleeper, struct uring_reactor, sleeper)->wake);
 }
 
 /* Adds the read of the eventfd that ends a sleep. uring_room() has left room for it. */
