@@ -16,19 +16,22 @@
 #define DEVICE_PIECE ((size_t)8 << 20)
 /* The most extents of a piece. */
 #define JOINED_MOST 1024
+/* Of the bytes in flight of a file whose pieces follow them so many pieces are wanted. */
+#define SPREAD 32
 /* After that a submitting thread leaves the next pieces to a worker. */
 #define BRIEF_NS 4000
 
 /* ------------------------------------------------------------------------------------- plan */
 
-size_t sl_plan_piece(const struct sl_limits *limits, uint64_t bytes)
+/* Returns the largest piece of an operation while that many bytes of its file are in flight. */
+static size_t plan_piece(const struct sl_limits *limits, uint64_t bytes)
 {
 	const uint64_t unit = 64 << 10;
 	uint64_t piece;
 
 	if (!limits->least_piece)
 		return limits->piece_bytes;
-	piece = (bytes / limits->spread + unit - 1) / unit * unit;
+	piece = (bytes / SPREAD + unit - 1) / unit * unit;
 	return SL_MAX(SL_MIN(piece, limits->piece_bytes), limits->least_piece);
 }
 
@@ -521,7 +524,7 @@ static void op_plan(struct sluice_op *op, int64_t size)
 		/* More workers than it needs would only wait for the lock of a local file. */
 		.piece_bytes = op->device ? DEVICE_PIECE
 	                       : op->kind == SL_READ && sl_help_wakes(op, 0)
-	                               ? sl_plan_piece(limits, bytes)
+	                               ? plan_piece(limits, bytes)
 	                               : limits->piece_bytes,
 	};
 	sl_mutex_unlock(&op->mutex);

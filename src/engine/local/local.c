@@ -34,7 +34,6 @@
 #define GUESSED_ALIGNMENT 4096
 /* A small read that is alone is shared among workers, in pieces worth waking a thread for. */
 #define LEAST_PIECE ((size_t)128 << 10)
-#define SPREAD      32
 #define LOOK        ((uint64_t)256 << 10)
 /* Bytes between two extents that a piece passes over. */
 #define PASSES ((size_t)64 << 10)
@@ -398,7 +397,6 @@ static void local_limits(struct sl_backend *backend, struct sl_limits *out)
 
 	out->piece_bytes = settings->piece_bytes;
 	out->least_piece = SL_MIN(settings->piece_bytes, LEAST_PIECE);
-	out->spread = SPREAD;
 	out->depth = settings->operation_depth;
 	out->alignment = local->offset_alignment;
 	out->sequential = local->pseudo;
