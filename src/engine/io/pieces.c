@@ -284,7 +284,8 @@ static struct sl_piece *piece_next_locked(struct sluice_op *op) SL_REQUIRES(&op-
 	if (use && op->staged->shape.bricks)
 		piece->box = &use->box;
 	piece->slot_use = use;
-	piece->urgent = use && sl_staged_urgent(op, use);
+	/* The stream may be blocked on this slot. */
+	piece->urgent = use && op->on_stream && use->number >= op->staged->count;
 	if (use)
 		use->pieces++;
 	piece->patient = !sl_help_wakes(op, op->locked.handed++);
