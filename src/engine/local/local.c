@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "local/cufile.h"
+#include "local/cufile_api.h"
 #include "local/local_internal.h"
 
 #ifndef FUSE_SUPER_MAGIC
@@ -46,17 +47,13 @@ static const char *local_kind_name(mode_t mode)
 	                        : "no regular file";
 }
 
-/* /dev/null takes writes at any offset and drops them: for measuring. */
-static bool is_dev_null(const struct stat *stat)
-{
-	return S_ISCHR(stat->st_mode) && stat->st_rdev == makedev(1, 3);
-}
-
 static int local_check_kind(struct sl_local *local, const struct stat *stat)
 {
 	if (S_ISDIR(stat->st_mode))
 		return sl_fail(-EISDIR, "'%s' is a directory", local->path);
-	local->sink = local->flags & SLUICE_OPEN_WRITE && is_dev_null(stat);
+	/* /dev/null takes writes at any offset and drops them: for measuring. */
+	local->sink = local->flags & SLUICE_OPEN_WRITE && S_ISCHR(stat->st_mode) &&
+	              stat->st_rdev == makedev(1, 3);
 	if (local->sink)
 		return 0;
 	if (!S_ISREG(stat->st_mode) && !S_ISBLK(stat->st_mode))
@@ -327,8 +324,8 @@ static int local_choose(struct sl_local *local, const char *backend)
 	error = atomic_load(&local->core->kernel.uring_error);
 	if (!rc && local->choice == SL_CHOICE_URING && error)
 		return sl_fail(-ENOSYS, "options.backend: uring: %s", sl_error_text(error));
-	if (!rc && local->choice == SL_CHOICE_CUFILE)
-		return sl_cufile_choose("options.backend");
+	if (!rc && local->choice == SL_CHOICE_CUFILE && !sl_cufile_load())
+		return sl_fail(-ENOSYS, "options.backend: cufile: %s", sl_cufile_missing());
 	return rc;
 }
 
