@@ -139,11 +139,6 @@ void sl_buddy_open(struct sl_buddy *buddy, size_t length)
 	}
 }
 
-size_t sl_buddy_largest(size_t length)
-{
-	return length < SL_SLOT_LEAST ? 0 : (size_t)1 << (63 - __builtin_clzll(length));
-}
-
 /* ------------------------------------------------------------------------------------- slots */
 
 static void slot_return_locked(struct sl_staging *staging, enum sl_half half, struct sl_slot *slot)
