@@ -39,10 +39,10 @@ const struct sl_settings *sl_context_settings(const struct sluice_context *ctx);
 /* Asks for the credentials of a service, as sluice_s3_check(). */
 int sl_context_check_keys(const struct sluice_context *ctx, const char *scheme,
                           const void *options);
-/* Returns the pool of looks, whose tasks may wait for servers and for other pools of the context,
- * but the pool of opens; starts it at its first use. Any thread. Returns 0, or an error with a
- * sentence. */
-int sl_context_get_looks(struct sluice_context *ctx, struct sl_pool **out);
+/* Returns the pool of opens, or of looks, whose tasks may wait for servers and for other pools of
+ * the context, but the pool of opens; starts it at its first use. Any thread. Returns 0, or an
+ * error with a sentence. */
+int sl_context_get_pool(struct sluice_context *ctx, bool looks, struct sl_pool **out);
 /* Counts a use of the context in or out: like an open file, it keeps the context. */
 void sl_context_enter(struct sluice_context *ctx);
 void sl_context_leave(struct sluice_context *ctx);
