@@ -214,7 +214,7 @@ static int array_open_remote(struct sl_array *array, const struct sl_uri *uri,
 		rc = sl_h5_blocks_new(array->inner, uri->path, &array->blocks);
 	if (rc)
 		return rc;
-	rc = sl_context_get_looks(sl_context_of(array->core), &array->looks);
+	rc = sl_context_get_pool(sl_context_of(array->core), true, &array->looks);
 	if (rc)
 		return rc;
 	array->inner_limits = array->blocks->limits;

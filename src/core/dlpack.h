@@ -43,7 +43,4 @@ struct sl_dlpack_managed_versioned {
 	struct sl_dlpack_tensor tensor;
 };
 
-/* Sets DLDataTypeCode and bits of a type, of enum sluice_type, that there is. */
-void sl_dlpack_dtype(int type, uint8_t *code, uint8_t *bits);
-
 #endif

@@ -41,6 +41,12 @@ static inline bool sl_list_linked(const struct sl_list *link)
 {
 	return link->next;
 }
+/* Moves a link from its list to the end of another. */
+static inline void sl_list_move(struct sl_list *link, struct sl_list *to)
+{
+	sl_list_remove(link);
+	sl_list_append(to, link);
+}
 /* Removes the first link and returns it; NULL if the list is empty. */
 static inline struct sl_list *sl_list_take(struct sl_list *list)
 {
@@ -51,6 +57,15 @@ static inline struct sl_list *sl_list_take(struct sl_list *list)
 	sl_list_remove(link);
 	return link;
 }
+/* The same, with the element whose link is so many bytes behind its begin. */
+static inline void *sl_list_take_at(struct sl_list *list, size_t offset)
+{
+	struct sl_list *link = sl_list_take(list);
+
+	return link ? (char *)link - offset : NULL;
+}
+#define sl_list_take_first(list, type, member) \
+	((type *)sl_list_take_at(list, offsetof(type, member)))
 /* Moves all links behind those of the other list. */
 static inline void sl_list_take_all(struct sl_list *from, struct sl_list *to)
 {
@@ -61,10 +76,11 @@ static inline void sl_list_take_all(struct sl_list *from, struct sl_list *to)
 	for (struct sl_list *link = (list)->next; link != (list); link = link->next)
 /* Visits each element of a list by its member `member`; the body may remove that element. */
 #define sl_list_each_of(item, list, type, member)                                               \
-	for (type *item = sl_list_item((list)->next, list, type, member), *item##_next;         \
+	for (type *item = sl_list_first(list, type, member), *item##_next;                      \
 	     item && (item##_next = sl_list_item(item->member.next, list, type, member), true); \
 	     item = item##_next)
 #define sl_list_item(link, list, type, member) \
 	((link) == (list) ? NULL : SL_CONTAINER(link, type, member))
+#define sl_list_first(list, type, member) sl_list_item((list)->next, list, type, member)
 
 #endif

@@ -63,6 +63,13 @@ void sl_flag_await(_Atomic uint32_t *flag)
 		sl_word_wait(flag, 0, SL_FOREVER);
 }
 
+void sl_eventfd_raise(int fd)
+{
+	uint64_t one = 1;
+
+	(void)!write(fd, &one, sizeof(one));
+}
+
 int sl_cond_wait(pthread_cond_t *condition, struct sl_mutex *mutex, int64_t deadline)
 {
 	struct timespec until = {deadline / 1000000000, deadline % 1000000000};

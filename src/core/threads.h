@@ -41,6 +41,9 @@ struct sl_spin {
 /* Returns true as soon as found(argument) does, false after about 100 us. */
 bool sl_spin_until(struct sl_spin *spin, bool (*found)(void *), void *argument);
 
+/* Wakes a thread that waits for an eventfd. Fails only if 2^64 - 2 wakes are pending. */
+void sl_eventfd_raise(int fd);
+
 /* ----------------------------------------------------------------------------------- signals */
 
 /*

@@ -43,12 +43,6 @@ const struct sl_type *sl_type_find(int type)
 	return known ? &types[type] : NULL;
 }
 
-void sl_dlpack_dtype(int type, uint8_t *code, uint8_t *bits)
-{
-	*code = types[type].dlpack;
-	*bits = types[type].bits;
-}
-
 int64_t sl_tensor_bytes(const struct sl_type *type, unsigned rank, const uint64_t *shape)
 {
 	uint64_t bits = type->bits;

@@ -12,14 +12,6 @@
 
 #include "core/core.h"
 
-static int uri_hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c |= 0x20;
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 int sl_uri_unescape(const char *uri, char *text)
 {
 	char *to = text;
@@ -29,9 +21,10 @@ int sl_uri_unescape(const char *uri, char *text)
 			*to++ = *from;
 			continue;
 		}
-		if (uri_hex_digit(from[1]) < 0 || uri_hex_digit(from[2]) < 0)
+		if (!isxdigit((unsigned char)from[1]) || !isxdigit((unsigned char)from[2]))
 			return sl_fail(-EINVAL, "'%s': '%%' needs two hexadecimal digits", uri);
-		int value = uri_hex_digit(from[1]) << 4 | uri_hex_digit(from[2]);
+		const char digits[] = {from[1], from[2], '\0'};
+		unsigned long value = strtoul(digits, NULL, 16);
 		if (!value)
 			return sl_fail(-EINVAL, "'%s': a name cannot hold '%%00'", uri);
 		*to++ = (char)value;
@@ -130,12 +123,7 @@ char *sl_uri_name(const char *text)
 	at = memrchr(rest, '@', strcspn(rest, "/?#"));
 	if (at)
 		rest = at + 1;
-	size_t end = strcspn(rest, "?#");
-	char *name = malloc(scheme + 3 + end + sizeof("?..."));
-	if (!name)
-		return NULL;
-	memcpy(name, text, scheme + 3);
-	memcpy(name + scheme + 3, rest, end);
-	strcpy(name + scheme + 3 + end, rest[end] == '?' ? "?..." : "");
-	return name;
+	int end = (int)strcspn(rest, "?#");
+	return sl_format("%.*s%.*s%s", (int)scheme + 3, text, end, rest,
+	                 rest[end] == '?' ? "?..." : "");
 }

@@ -19,7 +19,6 @@
 
 /* Workers share a copy in pieces this large: for less none is worth waking. */
 #define LEAST_PIECE ((size_t)128 << 10)
-#define SPREAD      32
 /* A piece of a blob on a device is larger by this factor, and so many are under way at a time. */
 #define DEVICE_PIECES 8
 #define DEVICE_DEPTH  4u
@@ -250,7 +249,6 @@ static void blob_limits(struct sl_backend *backend, struct sl_limits *out)
 
 	*out = (struct sl_limits){.piece_bytes = settings->piece_bytes,
 	                          .least_piece = SL_MIN(settings->piece_bytes, LEAST_PIECE),
-	                          .spread = SPREAD,
 	                          .depth = settings->operation_depth,
 	                          .all_or_none = true,
 	                          .touches = true};

@@ -105,8 +105,7 @@ static inline void sl_piece_done(struct sl_piece *piece)
 /* How the engine cuts extents for a file. */
 struct sl_limits {
 	size_t piece_bytes; /* largest piece; pieces start at multiples of their length */
-	size_t least_piece; /* 0: always piece_bytes. Else the length follows bytes in flight, */
-	unsigned spread;    /* of which this many pieces are wanted, unless cut() says more */
+	size_t least_piece; /* 0: always piece_bytes. Else the length follows bytes in flight */
 	unsigned depth;     /* pieces of an operation in flight */
 	size_t piece_size;  /* of the backend's struct for a piece; 0: it is struct sl_piece */
 	uint32_t alignment; /* of offset and length of aligned pieces; 0: there are none */

@@ -400,34 +400,31 @@ int sluice_stream_free(sluice_stream stream)
 	              : no_stream(NULL, stream);
 }
 
-/* Returns the opened device if the stream belongs to it, else NULL with the error in *rc. */
-static struct sl_device *device_with_stream(int number, sluice_stream stream, int *rc)
+/* Finds and opens the device with that number, which has the stream. */
+static int device_with_stream(int number, sluice_stream stream, struct sl_device **out)
 {
-	struct sl_device *device;
+	int rc = device_numbered(number, out);
 
-	*rc = device_numbered(number, &device);
-	if (!*rc && sl_device_of_stream(stream, device) != device)
-		*rc = no_stream(device, stream);
-	return *rc ? NULL : device;
+	return rc || sl_device_of_stream(stream, *out) == *out ? rc : no_stream(*out, stream);
 }
 
 int sluice_stream_query(int device, sluice_stream stream)
 {
-	int rc;
-	struct sl_device *found = device_with_stream(device, stream, &rc);
+	struct sl_device *found;
+	int rc = device_with_stream(device, stream, &found);
 
-	return found ? device_said(found, found->ops->stream_query(found, stream), "ask a stream")
-	             : rc;
+	return rc ? rc
+	          : device_said(found, found->ops->stream_query(found, stream), "ask a stream");
 }
 
 int sluice_stream_synchronize(int device, sluice_stream stream)
 {
-	int rc;
-	struct sl_device *found = device_with_stream(device, stream, &rc);
+	struct sl_device *found;
+	int rc = device_with_stream(device, stream, &found);
 
-	return found ? device_said(found, found->ops->stream_synchronize(found, stream),
-	                           "wait for a stream")
-	             : rc;
+	return rc ? rc
+	          : device_said(found, found->ops->stream_synchronize(found, stream),
+	                        "wait for a stream");
 }
 
 /* --------------------------------------------------------------------------------- copies */
@@ -522,70 +519,68 @@ int sluice_event_new(int device, sluice_event *out)
 	return rc ? rc : device_said(found, found->ops->event_new(found, out), "make an event");
 }
 
-static struct sl_device *device_with_event(sluice_event event, struct sl_device *wanted, int *rc)
+static int device_with_event(sluice_event event, struct sl_device *wanted, struct sl_device **out)
 {
-	*rc = device_check_fork();
-	struct sl_device *device = event && !*rc ? device_of_event(event, wanted) : NULL;
-	if (!device && !*rc)
-		*rc = sl_fail(-EINVAL, "%p is no event of a device", (void *)event);
-	return device;
+	int rc = device_check_fork();
+
+	*out = event && !rc ? device_of_event(event, wanted) : NULL;
+	return rc || *out ? rc : sl_fail(-EINVAL, "%p is no event of a device", (void *)event);
 }
 
 /* The device that both are of. */
-static struct sl_device *device_with_both(sluice_event event, sluice_stream stream, int *rc)
+static int device_with_both(sluice_event event, sluice_stream stream, struct sl_device **out)
 {
 	struct sl_device *wanted = sl_device_of_stream(stream, sl_device_current());
-	struct sl_device *device = device_with_event(event, wanted, rc);
+	int rc = device_with_event(event, wanted, out);
 
-	if (device && sl_device_of_stream(stream, device) != device)
-		*rc = no_stream(device, stream);
-	return *rc ? NULL : device;
+	return rc || sl_device_of_stream(stream, *out) == *out ? rc : no_stream(*out, stream);
 }
 
 int sluice_event_free(sluice_event event)
 {
-	int rc = 0;
-	struct sl_device *device = event ? device_with_event(event, NULL, &rc) : NULL;
+	struct sl_device *device;
+	int rc = event ? device_with_event(event, NULL, &device) : 0;
 
-	return device ? device_said(device, device->ops->event_free(device, event), "free an event")
-	              : rc;
+	if (rc || !event)
+		return rc;
+	return device_said(device, device->ops->event_free(device, event), "free an event");
 }
 
 int sluice_event_record(sluice_event event, sluice_stream stream)
 {
-	int rc;
-	struct sl_device *device = device_with_both(event, stream, &rc);
+	struct sl_device *device;
+	int rc = device_with_both(event, stream, &device);
 
-	return device ? device_said(device, device->ops->event_record(device, event, stream),
-	                            "record an event")
-	              : rc;
+	return rc ? rc
+	          : device_said(device, device->ops->event_record(device, event, stream),
+	                        "record an event");
 }
 
 int sluice_event_await(sluice_event event, sluice_stream stream)
 {
-	int rc;
-	struct sl_device *device = device_with_both(event, stream, &rc);
+	struct sl_device *device;
+	int rc = device_with_both(event, stream, &device);
 
-	return device ? device_said(device, device->ops->event_await(device, event, stream),
-	                            "await an event")
-	              : rc;
+	return rc ? rc
+	          : device_said(device, device->ops->event_await(device, event, stream),
+	                        "await an event");
 }
 
 int sluice_event_query(sluice_event event)
 {
-	int rc;
-	struct sl_device *device = device_with_event(event, NULL, &rc);
+	struct sl_device *device;
+	int rc = device_with_event(event, NULL, &device);
 
-	return device ? device_said(device, device->ops->event_query(device, event), "ask an event")
-	              : rc;
+	return rc ? rc
+	          : device_said(device, device->ops->event_query(device, event), "ask an event");
 }
 
 int sluice_event_synchronize(sluice_event event)
 {
-	int rc;
-	struct sl_device *device = device_with_event(event, NULL, &rc);
+	struct sl_device *device;
+	int rc = device_with_event(event, NULL, &device);
 
-	return device ? device_said(device, device->ops->event_synchronize(device, event),
-	                            "wait for an event")
-	              : rc;
+	return rc ? rc
+	          : device_said(device, device->ops->event_synchronize(device, event),
+	                        "wait for an event");
 }

@@ -43,6 +43,7 @@ static void dlpack_delete_versioned(struct sl_dlpack_managed_versioned *managed)
 static void dlpack_fill(struct sl_dlpack_tensor *out, struct dlpack_holder *holder,
                         const struct sl_dlpack_source *source)
 {
+	const struct sl_type *type = sl_type_find(source->type);
 	const struct sl_device *device = source->device;
 	/* The name is that of the kind and a number, such as "cuda:1". */
 	const char *colon = device ? strchr(device->name, ':') : NULL;
@@ -54,9 +55,10 @@ static void dlpack_fill(struct sl_dlpack_tensor *out, struct dlpack_holder *hold
 	                                              : SL_DLPACK_OTHER;
 	out->device.id = colon ? atoi(colon + 1) : 0;
 	out->ndim = (int32_t)source->rank;
-	sl_dlpack_dtype(source->type, &out->dtype.code, &out->dtype.bits);
+	out->dtype.code = type->dlpack;
+	out->dtype.bits = type->bits;
 	out->dtype.lanes = 1; /* but torch has elements of 4 bits in pairs */
-	if (out->dtype.bits == 4 && source->rank && source->shape[source->rank - 1] % 2 == 0)
+	if (type->bits == 4 && source->rank && source->shape[source->rank - 1] % 2 == 0)
 		out->dtype.lanes = 2;
 	out->shape = holder->dimensions;
 	out->strides = holder->dimensions + source->rank;

@@ -22,6 +22,7 @@ struct sl_http_body {
 	struct sl_http *http;
 	/* Another answer shows whether its bytes are the same. Set by open. */
 	bool versioned;
+	_Atomic bool dropped; /* the request is to be ended */
 
 	struct sl_mutex mutex;
 	pthread_cond_t ended; /* reactor became NULL */
@@ -36,16 +37,13 @@ struct sl_http_body {
 		bool paused;                     /* the transfer waits for a piece, */
 		bool unread;                     /* and for the first since the opening */
 		bool whole;                      /* the body's end has come */
-		bool dropped;                    /* the request is to be ended, */
-		bool renewed;                    /* and all pieces are for the next request */
+		bool renewed; /* the request is dropped, and all pieces are for the next */
 	} locked SL_GUARDED_BY(&mutex);
 };
 
 static struct sl_piece *body_first_piece_locked(struct sl_http_body *body) SL_REQUIRES(&body->mutex)
 {
-	struct sl_list *link = body->locked.pieces.next;
-
-	return link == &body->locked.pieces ? NULL : SL_CONTAINER(link, struct sl_piece, link);
+	return sl_list_first(&body->locked.pieces, struct sl_piece, link);
 }
 
 /* Fills pieces, and moves full ones to done. If the length is known the last piece ends with the
@@ -68,8 +66,7 @@ static size_t body_fill_locked(struct sl_http_body *body, const char *data, size
 		if (piece->moved < piece->length ||
 		    body->locked.position == (uint64_t)body->http->size)
 			break;
-		sl_list_remove(&piece->link);
-		sl_list_append(done, &piece->link);
+		sl_list_move(&piece->link, done);
 	}
 	return taken;
 }
@@ -108,7 +105,7 @@ static bool body_start_locked(struct sl_http_body *body) SL_REQUIRES(&body->mute
 {
 	struct sl_http_request *request = sl_http_request_new(body->http, &sl_http_kind_body);
 
-	body->locked.dropped = body->locked.paused = false;
+	body->dropped = body->locked.paused = false;
 	if (request)
 		body->locked.reactor = sl_http_multi_submit(body->http->multi, request);
 	return request;
@@ -124,7 +121,7 @@ void sl_http_body_submit(struct sl_http_body *body, struct sl_piece *piece)
 	if (!piece->offset && body->locked.next && sl_list_empty(&body->locked.pieces)) {
 		/* It is read again. body_end() starts the new request if the old still runs. */
 		body_rewind_locked(body);
-		body->locked.dropped = body->locked.renewed = body->locked.reactor;
+		body->dropped = body->locked.renewed = body->locked.reactor;
 	}
 	if (piece->offset != body->locked.next)
 		error = -ENOTSUP;
@@ -151,13 +148,7 @@ void sl_http_body_submit(struct sl_http_body *body, struct sl_piece *piece)
 
 static bool body_is_unwanted(const struct sl_http_request *request)
 {
-	struct sl_http_body *body = request->http->body;
-	bool dropped;
-
-	sl_mutex_lock(&body->mutex);
-	dropped = body->locked.dropped;
-	sl_mutex_unlock(&body->mutex);
-	return dropped;
+	return atomic_load(&request->http->body->dropped);
 }
 
 /* An attempt begins at the first byte: bytes in pieces are skipped. */
@@ -193,8 +184,8 @@ static size_t body_take(struct sl_http_request *request, const char *data, size_
 	}
 	sl_mutex_lock(&body->mutex);
 	body->locked.paused = body->locked.rest_bytes;
-	if (body->locked.dropped || body->locked.paused) {
-		result = body->locked.dropped ? 0 : CURL_WRITEFUNC_PAUSE;
+	if (body->dropped || body->locked.paused) {
+		result = body->dropped ? 0 : CURL_WRITEFUNC_PAUSE;
 		sl_mutex_unlock(&body->mutex);
 		return result;
 	}
@@ -223,7 +214,7 @@ static bool body_look(struct sl_http_request *request, CURL *easy)
 
 	sl_mutex_lock(&body->mutex);
 	sl_list_each_of (piece, &body->locked.pieces, struct sl_piece, link)
-		body->locked.dropped |= atomic_load(&piece->cancelled);
+		body->dropped |= atomic_load(&piece->cancelled);
 	idle = body->locked.paused && !body->locked.unread;
 	go_on = idle && !body->locked.rest_bytes;
 	body->locked.paused &= !go_on;
@@ -376,7 +367,7 @@ void sl_http_body_free(struct sl_http_body *body)
 	if (!body)
 		return;
 	sl_mutex_lock(&body->mutex);
-	body->locked.dropped = true;
+	body->dropped = true;
 	body_read_locked(body);
 	/* Ended by body_end(), on the reactor. */
 	while (body->locked.reactor) {

@@ -45,19 +45,13 @@ struct sl_http_multi {
 
 void sl_http_reactor_wake(struct sl_http_reactor *reactor)
 {
-	uint64_t one = 1;
-
 	atomic_store(&reactor->looks, true);
-	/* Fails only if 2^64 - 2 wakes are pending. */
-	(void)!write(reactor->wake, &one, sizeof(one));
+	sl_eventfd_raise(reactor->wake);
 }
 
 static void reactor_wake_sleeper(struct sl_sleeper *sleeper)
 {
-	uint64_t one = 1;
-
-	(void)!write(SL_CONTAINER(sleeper, struct sl_http_reactor, sleeper)->wake, &one,
-	             sizeof(one));
+	sl_eventfd_raise(SL_CONTAINER(sleeper, struct sl_http_reactor, sleeper)->wake);
 }
 
 void sl_http_reactor_count(struct sl_http_reactor *reactor, const struct sl_http_request *request,
@@ -71,10 +65,8 @@ void sl_http_reactor_count(struct sl_http_reactor *reactor, const struct sl_http
 
 static void reactor_free(struct sl_http_reactor *reactor)
 {
-	struct sl_list *link;
-
-	while ((link = sl_list_take(&reactor->unused)))
-		sl_http_transfer_free(SL_CONTAINER(link, struct sl_http_transfer, link));
+	sl_list_each_of (transfer, &reactor->unused, struct sl_http_transfer, link)
+		sl_http_transfer_free(transfer);
 	sl_http_reactor_close(reactor);
 	if (reactor->wake >= 0)
 		close(reactor->wake);
@@ -293,11 +285,10 @@ void sl_http_end_piece(struct sl_piece *piece, int error, char *sentence)
 
 void sl_http_end_pieces(struct sl_list *pieces, int error, const char *sentence)
 {
-	struct sl_list *link;
+	struct sl_piece *piece;
 
-	while ((link = sl_list_take(pieces)))
-		sl_http_end_piece(SL_CONTAINER(link, struct sl_piece, link), error,
-		                  error && sentence ? strdup(sentence) : NULL);
+	while ((piece = sl_list_take_first(pieces, struct sl_piece, link)))
+		sl_http_end_piece(piece, error, error && sentence ? strdup(sentence) : NULL);
 }
 
 /* ------------------------------------------------------------------------------------- permits */

@@ -171,8 +171,7 @@ void sl_http_limit_release(struct sl_http_limit *limit)
 
 	sl_mutex_lock(&limits->mutex);
 	limit->locked.files--;
-	sl_list_remove(&limit->locked.link);
-	sl_list_append(&limits->locked.origins, &limit->locked.link);
+	sl_list_move(&limit->locked.link, &limits->locked.origins);
 	sl_list_each_of (other, &limits->locked.origins, struct sl_http_limit, locked.link)
 		if (!other->locked.files && !unused++)
 			oldest = other;
@@ -474,8 +473,7 @@ void sl_http_limits_admit_cancelled(struct sl_http_limits *limits, struct sl_lis
 			if (!sl_http_request_is_unwanted(request))
 				continue;
 			limit_begin_locked(limits, limit);
-			sl_list_remove(&request->link);
-			sl_list_append(out, &request->link);
+			sl_list_move(&request->link, out);
 		}
 	sl_mutex_unlock(&limits->mutex);
 }

@@ -137,11 +137,8 @@ void sl_http_location_cancel(struct sl_http *http, struct sl_list *out)
 	struct sl_http_location *location = &http->location;
 
 	sl_mutex_lock(&location->mutex);
-	sl_list_each_of (request, &location->locked.waiting, struct sl_http_request, link) {
-		if (!sl_http_request_is_unwanted(request))
-			continue;
-		sl_list_remove(&request->link);
-		sl_list_append(out, &request->link);
-	}
+	sl_list_each_of (request, &location->locked.waiting, struct sl_http_request, link)
+		if (sl_http_request_is_unwanted(request))
+			sl_list_move(&request->link, out);
 	sl_mutex_unlock(&location->mutex);
 }

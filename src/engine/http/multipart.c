@@ -48,8 +48,7 @@ static void piece_take_over_locked(struct sl_http_multipart *multipart, struct s
 
 	if (!own->waits || own->uses || (!multipart->locked.error && piece->moved < piece->length))
 		return;
-	sl_list_remove(&piece->link);
-	sl_list_append(out, &piece->link);
+	sl_list_move(&piece->link, out);
 }
 
 /* Keeps the first error, ends calls and waiting pieces. The caller has a piece or the upload. */
@@ -118,8 +117,7 @@ static void multipart_take_full_locked(struct sl_http_multipart *multipart, stru
 	sl_list_each_of (part, &multipart->locked.parts, struct sl_http_part, link) {
 		if (!part->ready)
 			continue;
-		sl_list_remove(&part->link);
-		sl_list_append(out, &part->link);
+		sl_list_move(&part->link, out);
 		multipart->locked.flying++;
 	}
 }
@@ -139,16 +137,15 @@ static void part_send(struct sl_http_multipart *multipart, struct sl_http_part *
 static void multipart_advance_unlock(struct sl_http_multipart *multipart)
 	SL_RELEASES(&multipart->mutex)
 {
-	struct sl_list full = SL_LIST_INIT(full), ready = SL_LIST_INIT(ready), *link;
+	struct sl_list full = SL_LIST_INIT(full), ready = SL_LIST_INIT(ready);
 
 	multipart_take_full_locked(multipart, &full);
 	multipart_take_ready_locked(multipart, &ready);
 	sl_mutex_unlock(&multipart->mutex);
-	while ((link = sl_list_take(&full)))
-		part_send(multipart, SL_CONTAINER(link, struct sl_http_part, link));
-	while ((link = sl_list_take(&ready)))
-		sl_pool_submit(multipart->http->core->pool,
-		               SL_CONTAINER(link, struct sl_task, link));
+	sl_list_each_of (part, &full, struct sl_http_part, link)
+		part_send(multipart, part);
+	sl_list_each_of (task, &ready, struct sl_task, link)
+		sl_pool_submit(multipart->http->core->pool, task);
 }
 
 void sl_http_multipart_fill(struct sl_http_multipart *multipart, struct sl_http_part *part)

@@ -138,19 +138,17 @@ static void multipart_trim_locked(struct sl_http_multipart *multipart, uint64_t 
 struct sl_http_part *sl_http_multipart_buffer_locked(struct sl_http_multipart *multipart,
                                                      const struct sl_http_cut *cut, int *error)
 {
-	struct sl_list *link, *before = &multipart->locked.parts;
+	struct sl_list *before = &multipart->locked.parts;
 	struct sl_http_part *part = sl_http_multipart_part_locked(multipart, cut->number);
 
 	if (part)
 		return part;
 	multipart_trim_locked(multipart, cut->length);
-	link = sl_list_take(&multipart->locked.spare);
-	if (!link && multipart->locked.used &&
+	part = sl_list_take_first(&multipart->locked.spare, struct sl_http_part, link);
+	if (!part && multipart->locked.used &&
 	    multipart->locked.used + cut->length > multipart->locked.share)
 		return NULL;
-	if (link) {
-		part = SL_CONTAINER(link, struct sl_http_part, link);
-	} else if ((part = calloc(1, sizeof(*part)))) {
+	if (!part && (part = calloc(1, sizeof(*part)))) {
 		part->data = part_memory(cut->length);
 		multipart->locked.used += cut->length;
 	}

@@ -273,12 +273,10 @@ static bool reactor_poll(struct sl_http_reactor *reactor, bool sleep)
 /* Fails all transfers of the reactor, and makes a new multi handle. */
 static void reactor_restart(struct sl_http_reactor *reactor)
 {
-	struct sl_list *link;
+	struct sl_http_request *request;
 
-	while ((link = reactor->moving.next) != &reactor->moving ||
-	       (link = reactor->streams.next) != &reactor->streams) {
-		struct sl_http_request *request = SL_CONTAINER(link, struct sl_http_request, link);
-
+	while ((request = sl_list_first(&reactor->moving, struct sl_http_request, link)) ||
+	       (request = sl_list_first(&reactor->streams, struct sl_http_request, link))) {
 		sl_http_request_fail(request, -EIO,
 		                     "'%s': the transfers of a reactor failed (internal error)",
 		                     request->http->name);

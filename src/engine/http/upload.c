@@ -54,8 +54,7 @@ static size_t upload_on_read(char *to, size_t size, size_t count, void *argument
 
 	sl_mutex_lock(&upload->mutex);
 	at = upload->locked.sent;
-	piece = sl_list_item(upload->locked.pieces.next, &upload->locked.pieces, struct sl_piece,
-	                     link);
+	piece = sl_list_first(&upload->locked.pieces, struct sl_piece, link);
 	if (at < upload->locked.taken) {
 		n = SL_MIN(room, upload->locked.taken - at);
 		memcpy(to, upload->locked.kept + at, n);

@@ -88,14 +88,11 @@ static struct {
 
 static void context_at_exit(void)
 {
-	struct sl_list *link;
+	struct sluice_context *ctx;
 
 	sl_mutex_lock(&leaving.mutex);
 	/* The handler that was registered last runs first, and does it all. */
-	while ((link = sl_list_take(&leaving.contexts))) {
-		struct sluice_context *ctx =
-			SL_CONTAINER(link, struct sluice_context, devices.link);
-
+	while ((ctx = sl_list_take_first(&leaving.contexts, struct sluice_context, devices.link))) {
 		if (!sl_process_is(ctx->process))
 			continue;
 		sl_cufile_abandon(ctx->core.cufile);

@@ -64,11 +64,9 @@ static void done_unlink_locked(struct sluice_queue *queue, struct sluice_op *op)
 
 bool sl_done_append_locked(struct sluice_queue *queue, struct sluice_op *op)
 {
-	uint64_t one = 1;
-
 	/* The descriptor is readable exactly while the queue holds an operation. */
 	if (queue->locked.fd >= 0 && sl_list_empty(&queue->locked.list))
-		(void)!write(queue->locked.fd, &one, sizeof(one));
+		sl_eventfd_raise(queue->locked.fd);
 	sl_list_append(&queue->locked.list, &op->done.link);
 	return queue->locked.waiters;
 }

@@ -72,13 +72,9 @@ int sluice_uri_name(const char *uri, char *text, size_t size)
 	char *name = sl_uri_name(uri);
 	if (!name)
 		return sl_fail(-ENOMEM, "no memory");
-	size_t length = strlen(name);
-	if (size) {
-		strncpy(text, name, size - 1);
-		text[size - 1] = '\0';
-	}
+	int length = snprintf(text, size, "%s", name);
 	free(name);
-	return (int)length;
+	return length;
 }
 
 static int file_check_options(struct sluice_open_options *o)

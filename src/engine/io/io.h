@@ -39,10 +39,10 @@ const struct sl_settings *sl_context_settings(const struct sluice_context *ctx);
 /* Asks for the credentials of a service, as sluice_s3_check(). */
 int sl_context_check_keys(const struct sluice_context *ctx, const char *scheme,
                           const void *options);
-/* Returns the pool of looks, whose tasks may wait for servers and for other pools of the context,
- * but the pool of opens; starts it at its first use. Any thread. Returns 0, or an error with a
- * sentence. */
-int sl_context_get_looks(struct sluice_context *ctx, struct sl_pool **out);
+/* Returns the pool of opens, or of looks, whose tasks may wait for servers and for other pools of
+ * the context, but the pool of opens; starts it at its first use. Any thread. Returns 0, or an
+ * error with a sentence. */
+int sl_context_get_pool(struct sluice_context *ctx, bool looks, struct sl_pool **out);
 /* Counts a use of the context in or out: like an open file, it keeps the context. */
 void sl_context_enter(struct sluice_context *ctx);
 void sl_context_leave(struct sluice_context *ctx);
@@ -67,7 +67,7 @@ struct sluice_context *sl_file_context(const struct sluice_file *file);
  * Submits an operation of the library itself to or from host memory, not in stream order. It has no
  * handle and is not counted among SLUICE_MAX_OPERATIONS. over() runs when the result is fixed, on
  * the thread that ends the operation; that thread holds no lock but perhaps that of submissions.
- * over() must not wait; sl_op_user() gives it r->user. Returns 0 or a negative errno with a
+ * over() must not wait; sluice_op_user() gives it r->user. Returns 0 or a negative errno with a
  * sentence.
  */
 int sl_op_submit(struct sluice_file *file, const struct sluice_request *r,
@@ -79,6 +79,5 @@ int sl_op_submit_staged(struct sluice_file *file, struct sl_staging *staging,
 /* In over(): returns the bytes moved or a negative errno, and its sentence, or NULL. */
 int64_t sl_op_result(const struct sluice_op *op);
 const char *sl_op_message(const struct sluice_op *op);
-void *sl_op_user(const struct sluice_op *op);
 
 #endif

@@ -213,8 +213,6 @@ static inline uint64_t sl_extents_skip(const struct sluice_extent *extents, size
 	}
 	return 0;
 }
-/* Returns the largest piece of an operation while that many bytes of its file are in flight. */
-size_t sl_plan_piece(const struct sl_limits *limits, uint64_t bytes);
 /* Returns whether there is a next piece. */
 bool sl_plan_goes_on(struct sl_plan *plan);
 /* Writes the next piece, which there is: offset, bytes, and extents, even if it has just one. */

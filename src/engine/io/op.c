@@ -70,14 +70,9 @@ struct sluice_op *sl_op_new(struct sluice_context *ctx, struct sluice_file *file
 /* No other thread knows the operation any more. */
 static void op_free(struct sluice_op *op) SL_UNCHECKED
 {
-	struct sl_list *link;
-
-	while ((link = sl_list_take(&op->locked.spare))) {
-		struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, engine_link);
-
+	sl_list_each_of (piece, &op->locked.spare, struct sl_piece, engine_link)
 		if (piece != op->one_piece)
 			free(piece);
-	}
 	if (op->extents != &op->one_extent)
 		free(op->extents);
 	if (op->order.ranges != &op->one_range)
@@ -110,11 +105,6 @@ const char *sl_op_message(const struct sluice_op *op)
 	return op->message;
 }
 
-void *sl_op_user(const struct sluice_op *op)
-{
-	return op->user;
-}
-
 /* --------------------------------------------------------------------------------------- end */
 
 /* Sets SL_OP_DONE and appends the operation to the queue in one step, so that the queue has
@@ -136,13 +126,12 @@ static uint32_t op_set_done(struct sluice_op *op, bool *signal)
 
 void sl_op_publish(struct sluice_op *op)
 {
-	uint64_t one = 1;
 	bool signal = false;
 
 	sl_mutex_lock(&op->mutex);
 	uint32_t before = op_set_done(op, &signal);
 	if (op->locked.fd >= 0)
-		(void)!write(op->locked.fd, &one, sizeof(one));
+		sl_eventfd_raise(op->locked.fd);
 	sl_mutex_unlock(&op->mutex);
 	/* A reactor may put the signal off for its context's queue, which it does not outlive. */
 	if (signal && op->done.queue == &op->ctx->done)

@@ -130,8 +130,7 @@ static void open_run_task(struct sl_task *task)
 	open_end(open, true);
 }
 
-/* Returns a pool, started at its first use. */
-static int opens_get_pool(struct sluice_context *ctx, bool looks, struct sl_pool **out)
+int sl_context_get_pool(struct sluice_context *ctx, bool looks, struct sl_pool **out)
 {
 	int rc = 0;
 
@@ -144,15 +143,10 @@ static int opens_get_pool(struct sluice_context *ctx, bool looks, struct sl_pool
 	return rc;
 }
 
-int sl_context_get_looks(struct sluice_context *ctx, struct sl_pool **out)
-{
-	return opens_get_pool(ctx, true, out);
-}
-
 static int open_submit(struct sl_open *open, int stage)
 {
 	struct sl_pool *pool;
-	int rc = opens_get_pool(open->op->ctx, false, &pool);
+	int rc = sl_context_get_pool(open->op->ctx, false, &pool);
 
 	open->stage = stage;
 	if (!rc)

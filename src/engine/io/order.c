@@ -185,7 +185,7 @@ int sl_order_enter(struct sluice_op *op)
 void sl_order_leave(struct sluice_op *op, struct sl_list *ready)
 {
 	struct sl_object *object = op->order.object;
-	struct sl_list *link;
+	struct sluice_op *waiter;
 
 	if (!op->order.count)
 		return;
@@ -193,15 +193,14 @@ void sl_order_leave(struct sluice_op *op, struct sl_list *ready)
 	order_remove_locked(object, op, op->order.count);
 	if (op->order.effect == SL_WRITES)
 		atomic_fetch_sub(&object->writes, 1);
-	while ((link = sl_list_take(&op->order.waiters))) {
-		struct sluice_op *waiter = SL_CONTAINER(link, struct sluice_op, order.link);
+	while ((waiter = sl_list_take_first(&op->order.waiters, struct sluice_op, order.link))) {
 		struct sluice_op *holder = order_find_holder_locked(object, waiter);
 
 		waiter->order.waits = false;
 		if (holder)
 			order_wait_for_locked(waiter, holder);
 		else
-			sl_list_append(ready, link);
+			sl_list_append(ready, &waiter->order.link);
 	}
 	sl_mutex_unlock(&object->mutex);
 }

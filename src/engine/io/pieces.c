@@ -16,19 +16,22 @@
 #define DEVICE_PIECE ((size_t)8 << 20)
 /* The most extents of a piece. */
 #define JOINED_MOST 1024
+/* Of the bytes in flight of a file whose pieces follow them so many pieces are wanted. */
+#define SPREAD 32
 /* After that a submitting thread leaves the next pieces to a worker. */
 #define BRIEF_NS 4000
 
 /* ------------------------------------------------------------------------------------- plan */
 
-size_t sl_plan_piece(const struct sl_limits *limits, uint64_t bytes)
+/* Returns the largest piece of an operation while that many bytes of its file are in flight. */
+static size_t plan_piece(const struct sl_limits *limits, uint64_t bytes)
 {
 	const uint64_t unit = 64 << 10;
 	uint64_t piece;
 
 	if (!limits->least_piece)
 		return limits->piece_bytes;
-	piece = (bytes / limits->spread + unit - 1) / unit * unit;
+	piece = (bytes / SPREAD + unit - 1) / unit * unit;
 	return SL_MAX(SL_MIN(piece, limits->piece_bytes), limits->least_piece);
 }
 
@@ -162,8 +165,7 @@ static void piece_done(struct sl_piece *piece)
 	sl_mutex_lock(&op->mutex);
 	op->locked.in_flight--;
 	op->locked.moved += piece->moved - (piece->moved == piece->length ? piece->gaps : 0);
-	sl_list_remove(&piece->engine_link);
-	sl_list_append(&op->locked.spare, &piece->engine_link);
+	sl_list_move(&piece->engine_link, &op->locked.spare);
 	if (piece->slot_use)
 		sl_staged_piece_done_locked(op, piece->slot_use, piece->moved);
 	sl_op_pump_unlock(op);
@@ -172,11 +174,11 @@ static void piece_done(struct sl_piece *piece)
 /* Returns a piece to hand out; NULL: there is no memory, and those in flight have to do. */
 static struct sl_piece *piece_take_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
 {
-	struct sl_list *link = sl_list_take(&op->locked.spare);
-	struct sl_piece *piece;
+	struct sl_piece *piece =
+		sl_list_take_first(&op->locked.spare, struct sl_piece, engine_link);
 
-	if (link)
-		return SL_CONTAINER(link, struct sl_piece, engine_link);
+	if (piece)
+		return piece;
 	if (!op->one_piece->op)
 		piece = op->one_piece;
 	else
@@ -282,7 +284,8 @@ static struct sl_piece *piece_next_locked(struct sluice_op *op) SL_REQUIRES(&op-
 	if (use && op->staged->shape.bricks)
 		piece->box = &use->box;
 	piece->slot_use = use;
-	piece->urgent = use && sl_staged_urgent(op, use);
+	/* The stream may be blocked on this slot. */
+	piece->urgent = use && op->on_stream && use->number >= op->staged->count;
 	if (use)
 		use->pieces++;
 	piece->patient = !sl_help_wakes(op, op->locked.handed++);
@@ -522,7 +525,7 @@ static void op_plan(struct sluice_op *op, int64_t size)
 		/* More workers than it needs would only wait for the lock of a local file. */
 		.piece_bytes = op->device ? DEVICE_PIECE
 	                       : op->kind == SL_READ && sl_help_wakes(op, 0)
-	                               ? sl_plan_piece(limits, bytes)
+	                               ? plan_piece(limits, bytes)
 	                               : limits->piece_bytes,
 	};
 	sl_mutex_unlock(&op->mutex);
@@ -601,7 +604,7 @@ void sl_op_start_all(struct sl_list *ready)
 {
 	/* An operation that ends at its start lets others start: a queue instead of a recursion. */
 	static _Thread_local struct sl_list *starting;
-	struct sl_list *link;
+	struct sluice_op *op;
 
 	if (sl_list_empty(ready))
 		return;
@@ -610,7 +613,7 @@ void sl_op_start_all(struct sl_list *ready)
 		return;
 	}
 	starting = ready;
-	while ((link = sl_list_take(ready)))
-		sl_op_start(SL_CONTAINER(link, struct sluice_op, order.link));
+	while ((op = sl_list_take_first(ready, struct sluice_op, order.link)))
+		sl_op_start(op);
 	starting = NULL;
 }

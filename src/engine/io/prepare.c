@@ -10,14 +10,12 @@
 /* Takes an operation out of the batch; NULL: it is empty. */
 static struct sluice_op *prepare_take(struct sluice_file *file)
 {
-	struct sluice_op *op = NULL;
+	struct sluice_op *op;
 
 	sl_mutex_lock(&file->mutex);
-	struct sl_list *link = sl_list_take(&file->locked.batch);
-	if (link) {
-		op = SL_CONTAINER(link, struct sluice_op, order.link);
+	op = sl_list_take_first(&file->locked.batch, struct sluice_op, order.link);
+	if (op)
 		op->preparing = false;
-	}
 	sl_mutex_unlock(&file->mutex);
 	return op;
 }
@@ -48,9 +46,7 @@ uint64_t sl_prepare_bytes(const struct sluice_op *op, uint64_t least)
  * ends. */
 static uint64_t prepare_follow_locked(const struct sl_list *list, uint64_t end)
 {
-	sl_list_each (link, list) {
-		const struct sluice_op *op = SL_CONTAINER(link, struct sluice_op, order.link);
-
+	sl_list_each_of (op, list, struct sluice_op, order.link) {
 		if (op->kind != SL_WRITE || op->extents[0].offset != end)
 			break;
 		end += sl_prepare_bytes(op, 0);

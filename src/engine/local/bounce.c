@@ -154,12 +154,11 @@ static void bounce_release(struct sl_piece *piece)
 
 	sl_mutex_lock(&bounce->mutex);
 	bounce->locked.blocked -= sl_local_of(piece->backend)->blocks;
-	sl_list_each (link, &bounce->locked.waiting) {
-		next = SL_CONTAINER(link, struct sl_piece, link);
-		if (bounce_allows_locked(bounce, next))
+	sl_list_each_of (waiting, &bounce->locked.waiting, struct sl_piece, link)
+		if (bounce_allows_locked(bounce, waiting)) {
+			next = waiting;
 			break;
-		next = NULL;
-	}
+		}
 	if (next) {
 		sl_list_remove(&next->link);
 		bounce_assign_locked(bounce, next, buffer);

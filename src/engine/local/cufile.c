@@ -43,11 +43,6 @@ int sl_cufile_new(struct sl_core *core, struct sl_cufile **out)
 	return 0;
 }
 
-int sl_cufile_choose(const char *what)
-{
-	return sl_cufile_load() ? 0 : sl_fail(-ENOSYS, "%s: cufile: %s", what, sl_cufile_missing());
-}
-
 /* Returns whether cuFile uses GPUDirect, not read() and a copy (its compatibility mode). */
 static bool cufile_has_gpudirect(const struct sl_cufile *cufile)
 {

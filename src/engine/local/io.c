@@ -19,7 +19,6 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
@@ -41,9 +40,6 @@ struct cachestat_range {
 struct cachestat {
 	uint64_t cached, dirty, writeback, evicted, recently_evicted;
 };
-#ifndef SYS_cachestat
-#define SYS_cachestat 451
-#endif
 
 static int64_t resident_by_cachestat(struct sl_local *local, uint64_t offset, size_t length)
 {

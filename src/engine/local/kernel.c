@@ -11,15 +11,10 @@
 #include <linux/stat.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "local/local_internal.h"
-
-#ifndef SYS_cachestat
-#define SYS_cachestat 451
-#endif
 
 /* Returns whether reads of the program file, which is resident on a common disk, take the flag. */
 static bool kernel_has_read_flag(int flag)

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "local/cufile.h"
+#include "local/cufile_api.h"
 #include "local/local_internal.h"
 
 #ifndef FUSE_SUPER_MAGIC
@@ -34,7 +35,6 @@
 #define GUESSED_ALIGNMENT 4096
 /* A small read that is alone is shared among workers, in pieces worth waking a thread for. */
 #define LEAST_PIECE ((size_t)128 << 10)
-#define SPREAD      32
 #define LOOK        ((uint64_t)256 << 10)
 /* Bytes between two extents that a piece passes over. */
 #define PASSES ((size_t)64 << 10)
@@ -324,8 +324,8 @@ static int local_choose(struct sl_local *local, const char *backend)
 	error = atomic_load(&local->core->kernel.uring_error);
 	if (!rc && local->choice == SL_CHOICE_URING && error)
 		return sl_fail(-ENOSYS, "options.backend: uring: %s", sl_error_text(error));
-	if (!rc && local->choice == SL_CHOICE_CUFILE)
-		return sl_cufile_choose("options.backend");
+	if (!rc && local->choice == SL_CHOICE_CUFILE && !sl_cufile_load())
+		return sl_fail(-ENOSYS, "options.backend: cufile: %s", sl_cufile_missing());
 	return rc;
 }
 
@@ -394,7 +394,6 @@ static void local_limits(struct sl_backend *backend, struct sl_limits *out)
 
 	out->piece_bytes = settings->piece_bytes;
 	out->least_piece = SL_MIN(settings->piece_bytes, LEAST_PIECE);
-	out->spread = SPREAD;
 	out->depth = settings->operation_depth;
 	out->alignment = local->offset_alignment;
 	out->sequential = local->pseudo;

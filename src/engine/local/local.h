@@ -32,8 +32,6 @@ void sl_cufile_stop(struct sl_cufile *cufile);
 void sl_cufile_free(struct sl_cufile *cufile);
 /* The process ends: transfers that have not begun fail, and the threads are joined. */
 void sl_cufile_abandon(struct sl_cufile *cufile);
-/* Returns 0, or -ENOSYS with a sentence that begins with the parameter `what`. */
-int sl_cufile_choose(const char *what);
 /* Makes cuFile allocate its memory now, if it will be used for the device: a call of the driver. */
 void sl_cufile_prepare(struct sl_cufile *cufile, const struct sl_device *device);
 /* Describes it for sluice_context_feature(). */

@@ -3,8 +3,13 @@
 #ifndef SL_LOCAL_INTERNAL_H
 #define SL_LOCAL_INTERNAL_H
 
+#include <sys/syscall.h>
+
 #include "local/local.h"
 
+#ifndef SYS_cachestat
+#define SYS_cachestat 451
+#endif
 #ifndef RWF_NOWAIT
 #define RWF_NOWAIT 0x8
 #endif

@@ -71,36 +71,27 @@ void sl_permit_give(struct sl_piece *piece)
 	sl_local_way_of(piece)->permits = NULL;
 	sl_pool_task_waits_no_more();
 	sl_mutex_lock(&permits->mutex);
-	struct sl_list *next = sl_list_take(&permits->waiting);
+	struct sl_piece *next = sl_list_take_first(&permits->waiting, struct sl_piece, link);
 	if (!next)
 		permits->count--;
 	sl_mutex_unlock(&permits->mutex);
 	if (next)
-		permits->start(SL_CONTAINER(next, struct sl_piece, link));
+		permits->start(next);
 }
 
 void sl_local_take_cancelled(struct sl_backend *backend, struct sl_list *from, struct sl_list *out)
 {
-	struct sl_list *next;
-
-	for (struct sl_list *link = from->next; link != from; link = next) {
-		struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, link);
-
-		next = link->next;
-		if (piece->backend != backend ||
-		    !atomic_load_explicit(&piece->cancelled, memory_order_relaxed))
-			continue;
-		sl_list_remove(link);
-		sl_list_append(out, link);
-	}
+	sl_list_each_of (piece, from, struct sl_piece, link)
+		if (piece->backend == backend &&
+		    atomic_load_explicit(&piece->cancelled, memory_order_relaxed))
+			sl_list_move(&piece->link, out);
 }
 
 /* The engine holds the file open meanwhile. */
 void sl_permits_cancel(struct sl_backend *backend)
 {
-	struct sl_list cancelled, *link;
+	struct sl_list cancelled = SL_LIST_INIT(cancelled);
 
-	sl_list_init(&cancelled);
 	for (unsigned kind = 0; kind < SL_PERMIT_KINDS; kind++) {
 		struct sl_permits *permits = &sl_local_of(backend)->permits[kind];
 
@@ -109,6 +100,6 @@ void sl_permits_cancel(struct sl_backend *backend)
 		sl_mutex_unlock(&permits->mutex);
 	}
 	sl_bounce_cancel(backend, &cancelled);
-	while ((link = sl_list_take(&cancelled)))
-		sl_local_end_cancelled(SL_CONTAINER(link, struct sl_piece, link));
+	sl_list_each_of (piece, &cancelled, struct sl_piece, link)
+		sl_local_end_cancelled(piece);
 }

@@ -67,11 +67,7 @@ static _Thread_local struct uring_reactor *this_reactor; /* NULL on a thread tha
 
 static void uring_wake(struct sl_sleeper *sleeper)
 {
-	struct uring_reactor *reactor = SL_CONTAINER(sleeper, struct uring_reactor, sleeper);
-	uint64_t one = 1;
-
-	/* Fails only if 2^64 - 2 wakes are pending. */
-	(void)!write(reactor->wake, &one, sizeof(one));
+	sl_eventfd_raise(SL_CONTAINER(sleeper, struct uring_reactor, sleeper)->wake);
 }
 
 /* Adds the read of the eventfd that ends a sleep. uring_room() has left room for it. */
@@ -112,10 +108,8 @@ static unsigned uring_room(struct uring_reactor *reactor)
 
 static void uring_start_pieces(struct uring_reactor *reactor)
 {
-	struct sl_list taken;
-	struct sl_list *link;
+	struct sl_list taken = SL_LIST_INIT(taken), *link;
 
-	sl_list_init(&taken);
 	sl_queue_take(&reactor->uring->queue, &taken, uring_room(reactor));
 	while (uring_room(reactor) &&
 	       ((link = sl_list_take(&taken)) || (link = sl_list_take(&reactor->own)))) {
@@ -177,15 +171,13 @@ static unsigned uring_reap(struct uring_reactor *reactor, struct sl_list *done)
 
 static void uring_finish_pieces(struct uring_reactor *reactor)
 {
-	struct sl_list done;
-	struct sl_list *link;
+	struct sl_list done = SL_LIST_INIT(done);
 
-	sl_list_init(&done);
 	while (uring_reap(reactor, &done) == REAPED_AT_ONCE)
 		;
 	/* After reaping: the engine may push the next pieces to the queue of this thread. */
-	while ((link = sl_list_take(&done)))
-		sl_local_done(SL_CONTAINER(link, struct sl_piece, link));
+	sl_list_each_of (piece, &done, struct sl_piece, link)
+		sl_local_done(piece);
 	/* A thread that waits for any is woken once. */
 	sl_signals_send();
 }
@@ -285,18 +277,17 @@ static void uring_serve(struct uring_reactor *reactor)
 
 static void uring_give_to_workers(struct sl_list *pieces)
 {
-	struct sl_list *link;
+	struct sl_piece *piece;
 
-	while ((link = sl_list_take(pieces)))
-		sl_posix_submit(SL_CONTAINER(link, struct sl_piece, link));
+	while ((piece = sl_list_take_first(pieces, struct sl_piece, link)))
+		sl_posix_submit(piece);
 }
 
 /* Gives all pieces of the queue to the workers. */
 static void uring_forward(struct sl_uring *uring)
 {
-	struct sl_list taken;
+	struct sl_list taken = SL_LIST_INIT(taken);
 
-	sl_list_init(&taken);
 	sl_queue_take(&uring->queue, &taken, UINT_MAX);
 	uring_give_to_workers(&taken);
 }

@@ -70,7 +70,6 @@ int sl_s3_start(const struct sl_settings *settings, struct sl_keyring **out) SL_
 void sl_s3_stop(struct sl_keyring *base) SL_UNCHECKED
 {
 	struct sl_s3_keyring *keyring = sl_s3_keyring_of(base);
-	struct sl_list *link;
 
 	sl_list_each_of (issuer, &keyring->locked.issuers, struct sl_s3_issuer, link) {
 		sl_s3_keys_clear(&issuer->locked.keys);
@@ -79,8 +78,8 @@ void sl_s3_stop(struct sl_keyring *base) SL_UNCHECKED
 		sl_mutex_destroy(&issuer->mutex);
 		free(issuer);
 	}
-	while ((link = sl_list_take(&keyring->locked.notes)))
-		free(SL_CONTAINER(link, struct sl_s3_note, link));
+	sl_list_each_of (note, &keyring->locked.notes, struct sl_s3_note, link)
+		free(note);
 	sl_mutex_destroy(&keyring->mutex);
 	free(keyring);
 }

@@ -45,7 +45,7 @@ static void round_collect(struct sl_copier_lane *lane, struct round *round)
 	while (!sl_list_empty(&lane->waiting) && round->job_count < ROUND_JOBS &&
 	       round->count < SL_JOB_COPIES_MOST && round->bytes < ROUND_BYTES) {
 		struct sl_copy_job *job =
-			SL_CONTAINER(sl_list_take(&lane->waiting), struct sl_copy_job, link);
+			sl_list_take_first(&lane->waiting, struct sl_copy_job, link);
 
 		while (job->next(job, &round->commands[round->count]))
 			round->bytes += round->commands[round->count++].copy.length;
@@ -194,7 +194,7 @@ static bool lane_finish(struct sl_staging *staging, struct sl_copier_lane *lane)
 
 	while (lane->count) {
 		struct sl_copier_round *round = &lane->rounds[lane->first];
-		struct sl_list *link;
+		struct sl_copy_job *job;
 		int rc = sl_staging_lost(staging) ? -EIO
 		                                  : device->ops->event_query(device, round->event);
 
@@ -207,11 +207,8 @@ static bool lane_finish(struct sl_staging *staging, struct sl_copier_lane *lane)
 		lane->count--;
 		lane->jobs -= round->count;
 		lane->large -= round->large;
-		while ((link = sl_list_take(&round->jobs))) {
-			struct sl_copy_job *job = SL_CONTAINER(link, struct sl_copy_job, link);
-
+		while ((job = sl_list_take_first(&round->jobs, struct sl_copy_job, link)))
 			job->done(job, rc < 0 ? rc : 0);
-		}
 		any = true;
 	}
 	return any;
@@ -237,18 +234,14 @@ static int copier_ask_drain(struct sl_device *device, const struct sl_copy_job *
 static bool copier_finish_drains(struct sl_staging *staging)
 {
 	struct sl_device *device = staging->device;
-	struct sl_list *next;
 	bool any = false;
 
-	for (struct sl_list *link = staging->copier.drains.next; link != &staging->copier.drains;
-	     link = next) {
-		struct sl_copy_job *drain = SL_CONTAINER(link, struct sl_copy_job, link);
+	sl_list_each_of (drain, &staging->copier.drains, struct sl_copy_job, link) {
 		int rc = sl_staging_lost(staging) ? -EIO : copier_ask_drain(device, drain);
 
-		next = link->next;
 		if (!rc)
 			continue;
-		sl_list_remove(link);
+		sl_list_remove(&drain->link);
 		drain->done(drain, rc < 0 ? rc : 0);
 		any = true;
 	}
@@ -259,18 +252,13 @@ static bool copier_finish_drains(struct sl_staging *staging)
 
 static bool copier_take_new(struct sl_copier *copier)
 {
-	struct sl_list taken;
-	struct sl_list *link;
-
-	sl_list_init(&taken);
+	struct sl_list taken = SL_LIST_INIT(taken);
 	bool any = sl_queue_take(&copier->queue, &taken, ROUND_JOBS);
-	while ((link = sl_list_take(&taken))) {
-		struct sl_copy_job *job = SL_CONTAINER(link, struct sl_copy_job, link);
 
+	sl_list_each_of (job, &taken, struct sl_copy_job, link)
 		sl_list_append(job->drains ? &copier->drains
 		                           : &copier->lanes[job->to_device].waiting,
 		               &job->link);
-	}
 	return any;
 }
 
@@ -439,18 +427,15 @@ void sl_copier_settle(void)
 {
 	struct sl_staging *staging = helped;
 	struct sl_copier_lane *lane = &staging->copier.lanes[SL_LANES - 1];
-	struct sl_list jobs, *link;
+	struct sl_list jobs = SL_LIST_INIT(jobs);
 	int rc = 0;
 
-	sl_list_init(&jobs);
 	sl_list_take_all(&lane->rounds[0].jobs, &jobs);
 	if (!sl_list_empty(&jobs))
 		rc = lane_await(staging, lane);
 	helped = NULL;
 	atomic_store(&staging->copier.aside, false);
-	while ((link = sl_list_take(&jobs))) {
-		struct sl_copy_job *job = SL_CONTAINER(link, struct sl_copy_job, link);
-
+	sl_list_each_of (job, &jobs, struct sl_copy_job, link) {
 		if (rc) {
 			job->done(job, SL_MIN(rc, 0));
 			continue;

@@ -33,16 +33,6 @@ void sl_nap_shortly(void)
 	nanosleep(&pause, NULL);
 }
 
-static uint32_t ring_sum(const struct sl_ring *ring)
-{
-	uint32_t sum = 0;
-
-	/* Words only move forward, so a move changes the sum. */
-	for (unsigned i = 0; i < ring->count; i++)
-		sum += atomic_load_explicit(ring->slots[i].gpu, memory_order_acquire);
-	return sum;
-}
-
 void sl_poller_watch(struct sl_ring *ring)
 {
 	struct sl_poller *poller = &ring->staging->poller;
@@ -51,8 +41,6 @@ void sl_poller_watch(struct sl_ring *ring)
 	bool first = sl_list_empty(&poller->locked.rings);
 	/* Moves before now are seen at the first look. */
 	ring->seen = 0;
-	for (unsigned i = 0; i < ring->count; i++)
-		ring->seen += ring->slots[i].base;
 	sl_list_append(&poller->locked.rings, &ring->link);
 	poller->locked.count++;
 	poller->locked.single += ring->single;
@@ -86,13 +74,13 @@ static unsigned poller_collect_locked(struct sl_poller *poller, bool lost, struc
 {
 	unsigned count = 0;
 
-	sl_list_each (link, &poller->locked.rings) {
-		struct sl_ring *ring = SL_CONTAINER(link, struct sl_ring, link);
-		uint32_t sum = ring_sum(ring);
+	sl_list_each_of (ring, &poller->locked.rings, struct sl_ring, link) {
+		/* Words only move forward, so a move changes the number. */
+		uint32_t passed = (uint32_t)sl_ring_passed(ring);
 
-		if (sum == ring->seen && (!lost || ring->told))
+		if (passed == ring->seen && (!lost || ring->told))
 			continue;
-		ring->seen = sum;
+		ring->seen = passed;
 		ring->told = lost;
 		ring->hold(ring);
 		out[count++] = ring;

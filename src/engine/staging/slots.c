@@ -139,11 +139,6 @@ void sl_buddy_open(struct sl_buddy *buddy, size_t length)
 	}
 }
 
-size_t sl_buddy_largest(size_t length)
-{
-	return length < SL_SLOT_LEAST ? 0 : (size_t)1 << (63 - __builtin_clzll(length));
-}
-
 /* ------------------------------------------------------------------------------------- slots */
 
 static void slot_return_locked(struct sl_staging *staging, enum sl_half half, struct sl_slot *slot)
@@ -223,15 +218,11 @@ static void slots_grant_waiting_locked(struct sl_staging *staging, struct sl_lis
 	for (unsigned half = 0; half < SL_HALVES; half++) {
 		struct sl_list *waiters = &staging->locked.waiters[half];
 
-		while (!sl_list_empty(waiters)) {
-			struct sl_slot_waiter *waiter =
-				SL_CONTAINER(waiters->next, struct sl_slot_waiter, link);
-
+		sl_list_each_of (waiter, waiters, struct sl_slot_waiter, link) {
 			if (!slots_grant_locked(staging, waiter))
 				break;
 			waiter->waiting = false;
-			sl_list_remove(&waiter->link);
-			sl_list_append(granted, &waiter->link);
+			sl_list_move(&waiter->link, granted);
 		}
 	}
 }
@@ -241,34 +232,27 @@ static void slots_notify(struct sl_list *granted)
 {
 	/* granted() may end at once and give slots back: a queue instead of a recursion. */
 	static _Thread_local struct sl_list *notifying;
-	struct sl_list *link;
+	struct sl_slot_waiter *waiter;
 
 	if (notifying) {
 		sl_list_take_all(granted, notifying);
 		return;
 	}
 	notifying = granted;
-	while ((link = sl_list_take(granted))) {
-		struct sl_slot_waiter *waiter = SL_CONTAINER(link, struct sl_slot_waiter, link);
-
+	while ((waiter = sl_list_take_first(granted, struct sl_slot_waiter, link)))
 		waiter->granted(waiter);
-	}
 	notifying = NULL;
 }
 
 void sl_slots_refuse(struct sl_staging *staging)
 {
-	struct sl_list refused;
-	struct sl_list *link;
+	struct sl_list refused = SL_LIST_INIT(refused);
 
-	sl_list_init(&refused);
 	sl_mutex_lock(&staging->mutex);
-	while ((link = sl_list_take(&staging->locked.waiters[SL_HALF_STREAM]))) {
-		struct sl_slot_waiter *waiter = SL_CONTAINER(link, struct sl_slot_waiter, link);
-
+	sl_list_take_all(&staging->locked.waiters[SL_HALF_STREAM], &refused);
+	sl_list_each_of (waiter, &refused, struct sl_slot_waiter, link) {
 		waiter->waiting = false;
 		waiter->refused = true;
-		sl_list_append(&refused, link);
 	}
 	sl_mutex_unlock(&staging->mutex);
 	slots_notify(&refused);
@@ -276,9 +260,8 @@ void sl_slots_refuse(struct sl_staging *staging)
 
 bool sl_slots_withdraw(struct sl_staging *staging, struct sl_slot_waiter *waiter)
 {
-	struct sl_list granted;
+	struct sl_list granted = SL_LIST_INIT(granted);
 
-	sl_list_init(&granted);
 	sl_mutex_lock(&staging->mutex);
 	bool waiting = waiter->waiting;
 	if (waiting) {
@@ -294,9 +277,8 @@ bool sl_slots_withdraw(struct sl_staging *staging, struct sl_slot_waiter *waiter
 void sl_slots_give(struct sl_staging *staging, enum sl_half half, struct sl_slot *slots,
                    unsigned count)
 {
-	struct sl_list granted;
+	struct sl_list granted = SL_LIST_INIT(granted);
 
-	sl_list_init(&granted);
 	sl_mutex_lock(&staging->mutex);
 	for (unsigned i = 0; i < count; i++) {
 		struct sl_slot *slot = &slots[i];

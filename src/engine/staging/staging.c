@@ -51,7 +51,9 @@ size_t sl_staging_half(uint64_t budget, bool own, enum sl_half half)
 
 size_t sl_staging_largest(const struct sl_staging *staging, enum sl_half half)
 {
-	return sl_buddy_largest(staging->half_length[half]);
+	size_t length = staging->half_length[half];
+
+	return length < SL_SLOT_LEAST ? 0 : (size_t)1 << (63 - __builtin_clzll(length));
 }
 
 struct sl_device *sl_staging_device(const struct sl_staging *staging)
@@ -59,36 +61,26 @@ struct sl_device *sl_staging_device(const struct sl_staging *staging)
 	return staging->device;
 }
 
-/* Maps memory that children do not inherit: their writes would go to copies that no device sees. */
-static int staging_map(struct sl_staging *staging, size_t length)
-{
-	staging->memory = sl_private_map(length);
-	if (!staging->memory)
-		return sl_fail(-ENOMEM, "no memory for SLUICE_STAGING_BYTES, %zu", length);
-	madvise(staging->memory, length, MADV_DONTFORK);
-	staging->length = length;
-	staging->own = true;
-	return 0;
-}
-
 /* memory: the application's, of `budget` bytes; NULL: it is mapped here. */
 static int staging_get_memory(struct sl_staging *staging, size_t budget, void *memory)
 {
 	struct sl_device *device = staging->device;
-	int node = device->pci ? sl_pci_node(device->pci) : -1, rc;
+	int node = device->pci ? sl_pci_node(device->pci) : -1;
 
-	if (!memory) {
-		rc = staging_map(staging, budget + staging_words_length(budget));
-		if (!rc)
-			staging->placed = sl_staging_near("", node, staging->memory,
-			                                  staging->length, staging->pool);
-		return rc;
-	}
-	if (!device->ops->registered(device, memory, budget))
+	if (memory && !device->ops->registered(device, memory, budget))
 		return sl_fail(-EINVAL, "the memory for staging is not registered with %s",
 		               device->name);
-	staging->memory = memory;
-	staging->length = budget;
+	staging->own = !memory;
+	staging->length = memory ? budget : budget + staging_words_length(budget);
+	staging->memory = memory ? memory : sl_private_map(staging->length);
+	if (!staging->memory)
+		return sl_fail(-ENOMEM, "no memory for SLUICE_STAGING_BYTES, %zu", staging->length);
+	if (memory)
+		return 0;
+	/* A child would write to copies that no device sees: it does not inherit the memory. */
+	madvise(staging->memory, staging->length, MADV_DONTFORK);
+	staging->placed =
+		sl_staging_near("", node, staging->memory, staging->length, staging->pool);
 	return 0;
 }
 

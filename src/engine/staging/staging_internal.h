@@ -27,8 +27,6 @@ void sl_buddy_open(struct sl_buddy *buddy, size_t length);
 /* Returns at least length bytes, or NULL. */
 void *sl_buddy_take(struct sl_buddy *buddy, size_t length);
 void sl_buddy_give(struct sl_buddy *buddy, void *memory, size_t length);
-/* Returns the most that sl_buddy_take() can give while nothing is taken. */
-size_t sl_buddy_largest(size_t length);
 
 /* The two words of a slot, each on a cache line of its own. */
 struct sl_slot_words {

@@ -94,9 +94,8 @@ static void control_drop_commands(struct emulated *device) SL_REQUIRES(&device->
 		sl_cond_wait(&device->progress, &device->mutex, SL_FOREVER);
 	device->sleepers--;
 	device->handed = NULL;
-	while (!sl_list_empty(&device->commands))
-		sl_emulated_retire(device,
-		                   SL_CONTAINER(device->commands.next, struct command, in_device));
+	sl_list_each_of (command, &device->commands, struct command, in_device)
+		sl_emulated_retire(device, command);
 }
 
 void sluice_emulated_lose(int device, int lost)

@@ -147,11 +147,6 @@ static struct sl_device *emulated_owner(owns *whether, const void *pointer)
 	return NULL;
 }
 
-static bool owns_memory(struct emulated *device, const void *memory)
-{
-	return sl_emulated_holds(device, memory);
-}
-
 static bool owns_stream(struct emulated *device, const void *stream)
 {
 	return sl_emulated_lookup(&device->streams, stream);
@@ -167,8 +162,9 @@ static struct sl_device *emulated_of_memory(const void *memory)
 	if (!atomic_load_explicit(&all.started, memory_order_acquire))
 		return NULL;
 	/* If the call is made to fail, the driver does not know the pointer. */
-	return sl_emulated_count(SLUICE_EMULATED_CLASSIFY) ? NULL
-	                                                   : emulated_owner(owns_memory, memory);
+	return sl_emulated_count(SLUICE_EMULATED_CLASSIFY)
+	               ? NULL
+	               : emulated_owner(sl_emulated_holds, memory);
 }
 
 static struct sl_device *emulated_of_stream(sluice_stream stream)

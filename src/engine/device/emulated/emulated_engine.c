@@ -30,8 +30,7 @@ static bool engine_word_reached(const struct command *command)
 
 static struct command *first_command(struct stream *stream)
 {
-	return stream->count ? SL_CONTAINER(stream->commands.next, struct command, in_stream)
-	                     : NULL;
+	return sl_list_first(&stream->commands, struct command, in_stream);
 }
 
 /*
@@ -43,12 +42,9 @@ static bool behind_others(struct emulated *device, const struct command *command
 	if (command->stream != &device->legacy)
 		return command->stream->blocking && device->legacy.count &&
 		       first_command(&device->legacy)->sequence < command->sequence;
-	sl_list_each (link, &device->busy) {
-		struct stream *stream = SL_CONTAINER(link, struct stream, busy);
-
+	sl_list_each_of (stream, &device->busy, struct stream, busy)
 		if (stream->blocking && first_command(stream)->sequence < command->sequence)
 			return true;
-	}
 	return false;
 }
 
@@ -120,8 +116,8 @@ static struct look engine_look_around(struct emulated *device) SL_REQUIRES(&devi
 
 	if (device->error || device->lending)
 		return look;
-	sl_list_each (link, &device->busy) {
-		struct command *command = first_command(SL_CONTAINER(link, struct stream, busy));
+	sl_list_each_of (stream, &device->busy, struct stream, busy) {
+		struct command *command = first_command(stream);
 
 		if (!command_ready(device, command, &look))
 			continue;
@@ -138,12 +134,10 @@ static struct look engine_look_around(struct emulated *device) SL_REQUIRES(&devi
 /* Returns true if a caller is among the waiters. */
 static bool release_waiters(struct command *command, int error)
 {
-	struct sl_list *link;
+	struct waiter *waiter;
 	bool caller = false;
 
-	while ((link = sl_list_take(&command->waiters))) {
-		struct waiter *waiter = SL_CONTAINER(link, struct waiter, link);
-
+	while ((waiter = sl_list_take_first(&command->waiters, struct waiter, link))) {
 		waiter->ready = true;
 		waiter->error = error;
 		caller |= waiter->caller;

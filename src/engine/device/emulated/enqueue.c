@@ -27,10 +27,10 @@ struct order {
 
 static struct command *new_command(struct emulated *device)
 {
-	struct sl_list *link = sl_list_take(&device->spare);
+	struct command *spare = sl_list_take_first(&device->spare, struct command, in_device);
 
-	if (link)
-		return SL_CONTAINER(link, struct command, in_device);
+	if (spare)
+		return spare;
 	struct command *block = calloc(BLOCK_COMMANDS, sizeof(*block));
 	if (!block)
 		return NULL;

@@ -69,14 +69,11 @@ static void write_device(FILE *to, struct emulated *device) SL_REQUIRES(&device-
 	fprintf(to, "%s: %s%s\n", device->base.name,
 	        device->error ? "does nothing any more: " : "works",
 	        device->error ? sl_error_text(device->error) : "");
-	sl_list_each (link, &device->all_streams)
-		write_stream(to, device, SL_CONTAINER(link, struct stream, link));
-	sl_list_each (link, &device->held) {
-		struct held *held = SL_CONTAINER(link, struct held, link);
-
+	sl_list_each_of (stream, &device->all_streams, struct stream, link)
+		write_stream(to, device, stream);
+	sl_list_each_of (held, &device->held, struct held, link)
 		fprintf(to, "thread %s is held up in %s: %s\n", held->thread, held->call,
 		        held->why);
-	}
 }
 
 void sluice_emulated_report(int device, void (*line)(void *, const char *), void *to)

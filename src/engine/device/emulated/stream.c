@@ -29,29 +29,30 @@ struct event *sl_emulated_event(struct emulated *device, sluice_event event)
 	return found ? SL_CONTAINER(found, struct event, handle) : NULL;
 }
 
-/* A handle is identified by its address alone. */
-static void publish_handle(struct sl_intervals *set, struct sl_interval *handle, const void *object)
-{
-	handle->start = (uintptr_t)object;
-	handle->end = handle->start + 1;
-	sl_intervals_insert(set, handle);
-}
-
 /*
- * Enters a call that makes or frees: it waits while a thread is in free. A failed device still
- * frees handles, and returns its error.
+ * Enters a call that makes a stream or an event, which waits while a thread is in free, and makes
+ * it. The struct begins with the handle, which is identified by its address alone.
  */
-static int begin_call(struct emulated *device, enum sluice_emulated_kind kind, const char *call)
+static int new_handle(struct emulated *device, enum sluice_emulated_kind kind, const char *call,
+                      struct sl_intervals *set, size_t bytes, struct sl_interval **out)
 	SL_THREAD_SAFETY(try_acquire_capability(0, &device->mutex))
 {
+	struct sl_interval *handle;
 	int rc = sl_emulated_enter(device, kind);
 
 	if (rc)
 		return rc;
 	rc = sl_emulated_pass(device, call);
-	if (rc)
+	handle = rc ? NULL : calloc(1, bytes);
+	if (!handle) {
 		sl_mutex_unlock(&device->mutex);
-	return rc;
+		return rc ? rc : -ENOMEM;
+	}
+	handle->start = (uintptr_t)handle;
+	handle->end = handle->start + 1;
+	sl_intervals_insert(set, handle);
+	*out = handle;
+	return 0;
 }
 
 /* -------------------------------------------------------------------------------- streams */
@@ -59,17 +60,14 @@ static int begin_call(struct emulated *device, enum sluice_emulated_kind kind, c
 int sl_emulated_stream_new(struct sl_device *base, sluice_stream *out)
 {
 	struct emulated *device = sl_emulated_of(base);
-	struct stream *stream = calloc(1, sizeof(*stream));
+	struct sl_interval *handle;
+	int rc = new_handle(device, SLUICE_EMULATED_STREAM, "stream_new", &device->streams,
+	                    sizeof(struct stream), &handle);
 
-	if (!stream)
-		return -ENOMEM;
-	int rc = begin_call(device, SLUICE_EMULATED_STREAM, "stream_new");
-	if (rc) {
-		free(stream);
+	if (rc)
 		return rc;
-	}
+	struct stream *stream = SL_CONTAINER(handle, struct stream, handle);
 	sl_list_init(&stream->commands);
-	publish_handle(&device->streams, &stream->handle, stream);
 	sl_list_append(&device->all_streams, &stream->link);
 	*out = (sluice_stream)stream;
 	sl_emulated_leave(device);
@@ -165,17 +163,13 @@ int sl_emulated_stream_check(struct sl_device *base, sluice_stream handle)
 int sl_emulated_event_new(struct sl_device *base, sluice_event *out)
 {
 	struct emulated *device = sl_emulated_of(base);
-	struct event *event = calloc(1, sizeof(*event));
+	struct sl_interval *handle;
+	int rc = new_handle(device, SLUICE_EMULATED_EVENT, "event_new", &device->events,
+	                    sizeof(struct event), &handle);
 
-	if (!event)
-		return -ENOMEM;
-	int rc = begin_call(device, SLUICE_EMULATED_EVENT, "event_new");
-	if (rc) {
-		free(event);
+	if (rc)
 		return rc;
-	}
-	publish_handle(&device->events, &event->handle, event);
-	*out = (sluice_event)event;
+	*out = (sluice_event)handle;
 	sl_emulated_leave(device);
 	return 0;
 }

@@ -141,10 +141,8 @@ int sl_fan_begin(struct sluice_op *op)
 
 bool sl_fan_take_locked(struct sl_staged *staged, struct sl_slot_use *use)
 {
-	struct sl_list *link = sl_list_take(&staged->locked.fan_spare);
-
-	use->fan = link ? SL_CONTAINER(link, struct sl_fan_chunk, link) : NULL;
-	return link;
+	use->fan = sl_list_take_first(&staged->locked.fan_spare, struct sl_fan_chunk, link);
+	return use->fan;
 }
 
 /* Makes the next copy of the bytes in a chunk. The copier's thread. */

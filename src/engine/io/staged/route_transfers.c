@@ -59,12 +59,9 @@ static void transfers_give(struct sl_staged *staged)
 	struct sluice_op *op = staged->op;
 	struct sl_backend *backend = op->file->backend;
 	unsigned count = staged->transfer_count, given = 0;
-	bool stopped;
+	bool stopped = sl_op_is_stopped(op);
 	int rc = 0;
 
-	sl_mutex_lock(&op->mutex);
-	stopped = op->locked.stopped;
-	sl_mutex_unlock(&op->mutex);
 	while (!stopped && !rc && given < count) {
 		rc = backend->ops->moves->enqueue(backend, op->device, staged->stream,
 		                                  &staged->transfers[given], op->kind == SL_WRITE);

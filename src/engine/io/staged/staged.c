@@ -89,12 +89,6 @@ static uint64_t staged_gap(const struct sluice_op *op)
 	return backend->ops->cut ? backend->ops->cut(backend, 0, 0, 0).gap : LOCAL_GAP;
 }
 
-/* Whether chunks of a box would cut tiles that are decoded. */
-static bool staged_has_bricks(const struct sluice_op *op)
-{
-	return op->box && op->file->limits.tile && op->extents[0].length;
-}
-
 static struct sl_bricks *staged_bricks(const struct sluice_op *op)
 {
 	struct sl_bricks *bricks = calloc(1, sizeof(*bricks));
@@ -139,19 +133,14 @@ static uint64_t staged_storage(const struct sluice_op *op, uint64_t bytes)
 	                                    last->offset + last->length - first->offset);
 }
 
-/* Returns true if the operation is a long read of a local file, and has a seat. */
-static bool staged_sits(const struct sluice_op *op, struct sl_staging *staging, uint64_t bytes)
-{
-	/* Servers are slower than the memory that readers share. */
-	return op->kind == SL_READ && !op->file->limits.remote && sl_slots_sit(staging, bytes);
-}
-
 int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, const struct sl_route *route,
                   sluice_stream stream)
 {
 	const struct sl_settings *settings = &op->ctx->core.settings;
 	uint64_t bytes = staged_bytes(op);
-	bool seated = route->has_memory && staged_sits(op, staging, bytes);
+	/* Servers are slower than the memory that readers share. */
+	bool seated = route->has_memory && op->kind == SL_READ && !op->file->limits.remote &&
+	              sl_slots_sit(staging, bytes);
 	enum sl_half half = route->on_stream ? SL_HALF_STREAM : SL_HALF_HOST;
 	struct sl_chunks chunks = {
 		.extents = op->extents,
@@ -178,7 +167,8 @@ int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, const struct
 	if (size >= 0)
 		chunks.file_size = (uint64_t)size;
 
-	if (route->has_memory && staged_has_bricks(op)) {
+	/* Chunks of a box would cut tiles that are decoded. */
+	if (route->has_memory && op->box && op->file->limits.tile && op->extents[0].length) {
 		chunks.bricks = staged_bricks(op);
 		rc = chunks.bricks ? 0 : sl_fail(-ENOMEM, "no memory");
 	}
@@ -438,11 +428,6 @@ bool sl_staged_next_locked(struct sluice_op *op)
 	struct sl_staged *staged = op->staged;
 
 	return staged->locked.started && !staged->locked.exhausted && staged->route->next(op);
-}
-
-bool sl_staged_urgent(const struct sluice_op *op, const struct sl_slot_use *use)
-{
-	return op->on_stream && use->number >= op->staged->count;
 }
 
 void sl_staged_piece_done_locked(struct sluice_op *op, struct sl_slot_use *use, size_t moved)

@@ -191,8 +191,6 @@ void sl_staged_settle(struct sluice_op *op);
 bool sl_staged_next_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex);
 /* A piece of a read is over, on the thread that moved it. No lock held. */
 void sl_staged_got(struct sluice_op *op, const struct sl_piece *piece);
-/* Returns true if the stream may be blocked on this slot: its pieces go before those of others. */
-bool sl_staged_urgent(const struct sluice_op *op, const struct sl_slot_use *use);
 /* A piece in that slot is over. */
 void sl_staged_piece_done_locked(struct sluice_op *op, struct sl_slot_use *use, size_t moved)
 	SL_REQUIRES(&op->mutex);
