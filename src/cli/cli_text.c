@@ -191,12 +191,11 @@ void cli_print_tensor(const char *name, int type, unsigned rank, const uint64_t 
                       uint64_t bytes, const char *file)
 {
 	char size[CLI_TEXT], shape[3 + 22 * SLUICE_TENSOR_RANK_MOST] = "[", *end = shape + 1;
-	char *visible = cli_visible(name);
+	CLI_OWNED char *visible = cli_visible(name);
 
 	for (unsigned i = 0; i < rank; i++)
 		end += sprintf(end, "%s%" PRIu64, i ? ", " : "", lengths[i]);
 	printf("%10s  %-11s  %s%-*s  %s%s%s\n", cli_size_format(bytes, size),
 	       sluice_type_name(type), shape, (int)(shape + 16 - end), "]", visible,
 	       file ? "  in " : "", file ? file : "");
-	free(visible);
 }

@@ -6,7 +6,6 @@
  *
  * Threads: the main thread.
  */
-#include <err.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -362,16 +361,13 @@ static void print_unknown_variables(const struct doctor_options *o)
 	for (char **v = environ; *v; v++) {
 		if (strncmp(*v, "SLUICE_", 7))
 			continue;
-		char *name = strndup(*v, strcspn(*v, "="));
-		if (!name)
-			err(CLI_FAILED, "environment");
+		CLI_OWNED char *name = cli_format("%.*s", (int)strcspn(*v, "="), *v);
 		if (!find_setting(name, &suggestion)) {
 			if (first)
 				heading_print(o->json, "Unknown variables", "unknown_variables");
 			print_unknown_variable(o, name, suggestion, first);
 			first = false;
 		}
-		free(name);
 	}
 	if (first && o->json)
 		heading_print(o->json, "Unknown variables", "unknown_variables");

@@ -121,12 +121,11 @@ int cli_h5_read(const char *path, int (*read)(const char *path, FILE *out, void 
 		if (!changed)
 			wrong = read(path, out, user);
 		fclose(out);
-		char *sentence = cli_format("%s", sluice_last_message());
+		CLI_OWNED char *sentence = cli_format("%s", sluice_last_message());
 		if (!changed)
 			changed = sluice_frames_check(frames);
 		if (!changed)
 			rc = sl_fail_with(wrong, sentence);
-		free(sentence);
 	}
 	sluice_frames_free(frames);
 	if (changed) {

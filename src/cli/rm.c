@@ -194,7 +194,8 @@ static int remove_list(struct removal *all) SL_UNCHECKED
 	size_t rest = strcspn(all->uri + strlen("s3://"), "/");
 	pthread_t threads[THREADS];
 	unsigned count = 0;
-	char *uri = cli_format("%s%s", all->uri, all->uri[strlen("s3://") + rest] ? "" : "/");
+	CLI_OWNED char *uri =
+		cli_format("%s%s", all->uri, all->uri[strlen("s3://") + rest] ? "" : "/");
 
 	all->uri = uri;
 	all->bucket = strlen("s3://") + rest + 1;
@@ -215,7 +216,6 @@ static int remove_list(struct removal *all) SL_UNCHECKED
 	all->locked.list = NULL;
 	if (!all->locked.rc && !all->locked.found && !all->o->uploads)
 		all->locked.rc = cli_fail(-ENOENT, "there are no objects in '%s'", uri);
-	free(uri);
 	return all->locked.rc;
 }
 

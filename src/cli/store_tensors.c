@@ -74,11 +74,9 @@ int cli_store_ls_tensors(sluice_store *store, const char *name, uint64_t id, boo
 	if (rc == -ENOENT || rc == -EPROTO)
 		return 0;
 	if (rc) {
-		char *shown = name[0] ? cli_visible(name) : cli_format("#%" PRIu64, id);
+		CLI_OWNED char *shown = name[0] ? cli_visible(name) : cli_format("#%" PRIu64, id);
 
-		cli_fail(rc, "'%s': %s", shown, sluice_last_message());
-		free(shown);
-		return rc;
+		return cli_fail(rc, "'%s': %s", shown, sluice_last_message());
 	}
 	for (size_t i = 0; i < sluice_collection_count(collection); i++) {
 		sluice_collection_get(collection, i, &t);

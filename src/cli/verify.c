@@ -176,7 +176,7 @@ static int verify_check(sluice_context *ctx, const struct verify_options *o,
 	FILE *sums = strcmp(o->sums, "-") ? fopen(o->sums, "r") : stdin;
 	size_t size = 0, lines = 0;
 	int status = CLI_OK;
-	char *line = NULL;
+	CLI_OWNED char *line = NULL;
 
 	if (!sums) {
 		/* A URI, perhaps, which is no file of sums. */
@@ -200,7 +200,6 @@ static int verify_check(sluice_context *ctx, const struct verify_options *o,
 		cli_warn("'%s' has no line", o->sums);
 		status = CLI_FAILED;
 	}
-	free(line);
 	if (sums != stdin)
 		fclose(sums);
 	return status;
