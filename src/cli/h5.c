@@ -172,11 +172,9 @@ static int h5_check(struct h5_options *o)
 	pid_t parent = getpid(), child;
 	int status = 0;
 
-	if (!path) {
-		cli_fail(0, "'%s' is no local file: copy it here with sluice cp",
-		         o->open.arguments.of[0]);
-		return CLI_FAILED;
-	}
+	if (!path)
+		return cli_fail(CLI_FAILED, "'%s' is no local file: copy it here with sluice cp",
+		                o->open.arguments.of[0]);
 	child = fork();
 	if (!child) {
 		/* A signal that ends the command ends a reading that HDF5 does not leave, too. */

@@ -259,10 +259,9 @@ int cli_s3(int argc, char **argv)
 	struct rm_options o = {.open.arguments = {.least = 1, .most = SIZE_MAX, .noun = "URI"},
 	                       .uploads = true};
 
-	if (argc < 2 || (strcmp(argv[1], "abandoned") && argv[1][0] != '-')) {
-		cli_warn("usage: sluice s3 abandoned [OPTION...] URI..., or --help");
-		return CLI_USAGE;
-	}
+	if (argc < 2 || (strcmp(argv[1], "abandoned") && argv[1][0] != '-'))
+		return cli_fail(CLI_USAGE,
+		                "usage: sluice s3 abandoned [OPTION...] URI..., or --help");
 	/* Only --help may stand in its place. */
 	if (argv[1][0] != '-') {
 		argv[1] = argv[0];

@@ -183,8 +183,7 @@ static int verify_check(sluice_context *ctx, const struct verify_options *o,
 		int error = errno;
 		CLI_OWNED char *shown = cli_uri_name(o->sums);
 
-		cli_warn("'%s': %s", shown, strerror(error));
-		return CLI_FAILED;
+		return cli_fail(CLI_FAILED, "'%s': %s", shown, strerror(error));
 	}
 	while (getline(&line, &size, sums) > 0) {
 		if (line[0] == '#' || line[0] == '\n')
