@@ -234,7 +234,7 @@ static void start_closing_locked(struct sluice_writer *w, enum sl_closing how)
 static bool wait_for_end_locked(struct sluice_writer *w, int64_t deadline) SL_REQUIRES(&w->mutex)
 {
 	while (!w->locked.ended || w->queue.copies || w->queue.writes)
-		if (sl_writer_wait_locked(w, &w->progress, deadline))
+		if (sl_sink_wait(w->sink, &w->progress, &w->mutex, deadline))
 			return w->locked.ended && !w->queue.copies && !w->queue.writes;
 	return true;
 }
