@@ -21,11 +21,6 @@ static struct sl_client *client_of_sink(struct sl_sink *sink)
 	return SL_CONTAINER(sink, struct sl_client, sink);
 }
 
-struct sl_client *sl_client_of(struct sluice_writer *w)
-{
-	return client_of_sink(sl_writer_sink(w));
-}
-
 /* ------------------------------------------------------------------------------------- answers */
 
 static void client_answer(struct sl_client *client, struct sl_rank_message *message)
@@ -193,12 +188,12 @@ void sl_client_broken(void *argument, int gone, int error)
 
 /* Returns an answer; NULL: the writer has ended, or it is the deadline (late). pump: the thread is
  * the program's. */
-	/* Ended by the answer, a failure, or the deadline. */
 static struct sl_rank_message *client_await(struct sl_client *client, enum sl_answer which,
                                             bool pump, int64_t deadline, bool *late)
 {
 	*late = false;
 	sl_mutex_lock(&client->mutex);
+	/* Ended by the answer, a failure, or the deadline. */
 	while (!client->locked.answers[which] && !client->locked.ended && !*late)
 		*late = sl_sink_wait(pump ? &client->sink : NULL, &client->answer, &client->mutex,
 		                     deadline);

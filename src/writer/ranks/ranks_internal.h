@@ -234,7 +234,6 @@ struct sl_client {
 
 extern const struct sl_sink_ops sl_client_ops;
 
-struct sl_client *sl_client_of(struct sluice_writer *w);
 /* Messages for this rank. */
 void sl_client_take(void *client, struct sl_rank_message *message);
 /* No message comes or goes any more: this rank waits for no other. */
