@@ -31,8 +31,9 @@ void sl_server_drop_steps(struct sl_rank_server *server)
 	server->step_count = 0;
 }
 
-void sl_server_fail(struct sl_rank_server *server, int error, const char *sentence)
+void sl_server_fail(struct sl_rank_server *server, int error)
 {
+	const char *sentence = sluice_last_message();
 	struct sl_rank_message head = {.kind = SL_MESSAGE_FAILED, .error = error};
 
 	if (server->error)
