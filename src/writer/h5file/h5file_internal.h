@@ -167,8 +167,9 @@ hid_t sl_h5_create(struct sl_h5_file *file, const char *name, hid_t type, unsign
                    const hsize_t *extent, const hsize_t *most, hid_t list);
 /* Makes a one-dimensional dataset of this length, or with 0 a growing dataset. */
 hid_t sl_h5_column(struct sl_h5_file *file, const char *name, hid_t type, hsize_t length);
-/* Access properties of all datasets: no cache of chunks. */
-hid_t sl_h5_access_list(void);
+/* Opens a dataset without a cache of chunks, which is closed by the caller. Negative: there is an
+ * error, and HDF5's message is kept. */
+hid_t sl_h5_dataset_open(hid_t file, const char *name);
 
 /* Finds the offset of a contiguous dataset. */
 int sl_h5_offset_find(struct sl_h5_dataset *dataset);
