@@ -232,8 +232,11 @@ int sl_h5_scalars_flush(struct sl_h5_dataset *dataset);
 
 /* Names the scales; a scalar may be that of the frames. Without names those below do nothing. */
 int sl_h5_scales_name(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout);
-/* Whether existing scales fit a new dataset; whether an existing dataset has these. */
-int sl_h5_scales_check(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout);
+/* Runs a function for each dimension, with its length, 0: it grows, until the first error. */
+int sl_h5_scales_each(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout,
+                      int (*run)(struct sl_h5_dataset *dataset, unsigned i, uint64_t length));
+/* Whether an existing scale fits a new dataset; whether an existing dataset has these. */
+int sl_h5_scale_check(struct sl_h5_dataset *dataset, unsigned i, uint64_t wanted);
 int sl_h5_scales_agree(const struct sl_h5_dataset *dataset);
 /* Makes a scalar a dimension scale. */
 int sl_h5_scale_mark(struct sl_h5_file *file, hid_t id, const char *path);
