@@ -117,14 +117,6 @@ void sl_tiles_forget(struct sl_array *array, const struct sl_h5_state *state)
 	sl_mutex_unlock(&array->mutex);
 }
 
-uint64_t sl_tiles_generation(struct sl_array *array)
-{
-	sl_mutex_lock(&array->mutex);
-	uint64_t generation = array->locked.generation;
-	sl_mutex_unlock(&array->mutex);
-	return generation;
-}
-
 /* No other thread knows the array any more. */
 void sl_tiles_free(struct sl_array *array) SL_UNCHECKED
 {
