@@ -313,7 +313,7 @@ static int64_t server_wake_at(const struct sl_rank_server *server)
 /* Returns the next message; NULL: it is time for a checkpoint, or messages are lost. */
 static struct sl_rank_message *server_next(struct sl_rank_server *server, bool wait)
 {
-	struct sl_list *at = NULL;
+	struct sl_list *at;
 
 	sl_mutex_lock(&server->mutex);
 	/* Ended by a message, the link's end, or the next checkpoint. */
@@ -415,11 +415,9 @@ void sl_server_join(struct sl_rank_server *server)
 
 void sl_server_free(struct sl_rank_server *server) SL_UNCHECKED
 {
-	struct sl_list *at;
-
 	sl_server_drop_steps(server);
-	while ((at = sl_list_take(&server->locked.inbox)))
-		free(SL_CONTAINER(at, struct sl_rank_message, link));
+	sl_list_each_of (message, &server->locked.inbox, struct sl_rank_message, link)
+		free(message);
 	for (size_t i = 0; i < server->series_count; i++)
 		sl_server_series_free(server->series[i]);
 	sl_server_series_free(server->fresh);
