@@ -94,12 +94,11 @@ int sluice_store_open(const char *path, const struct sluice_store_options *o, sl
 			rc = sl_conn_open_locked(store, true, false);
 		while (rc == -ECONNRESET && sl_now() < deadline);
 	sl_mutex_unlock(&store->mutex);
-	if (rc) {
+	if (rc)
 		store_free(store);
-		return rc;
-	}
-	*out = store;
-	return 0;
+	else
+		*out = store;
+	return rc;
 }
 
 int sluice_store_close(sluice_store *store)

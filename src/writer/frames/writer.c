@@ -195,12 +195,11 @@ static int writer_new(struct sluice_context *ctx, const char *path,
 		rc = sl_compress_start(w);
 	if (!rc)
 		rc = sl_thread_start(&w->file_thread, "sluice-file", sl_file_thread_run, w);
-	if (rc) {
+	if (rc)
 		writer_free(w);
-		return rc;
-	}
-	*out = w;
-	return 0;
+	else
+		*out = w;
+	return rc;
 }
 
 /* Frees the writer after its file thread has ended and nothing is in flight. */
