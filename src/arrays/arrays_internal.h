@@ -283,7 +283,6 @@ void sl_tiles_init(struct sl_array *array, size_t shares);
 void sl_tiles_free(struct sl_array *array);
 /* Forgets kept tiles: the file is in another state. */
 void sl_tiles_forget(struct sl_array *array, const struct sl_h5_state *state);
-uint64_t sl_tiles_generation(struct sl_array *array);
 /* Forgets kept tiles, the oldest first, until there are as few; those in use stay. */
 void sl_tiles_shrink_locked(struct sl_array *array, unsigned most) SL_REQUIRES(&array->mutex);
 struct sl_list *sl_tile_bucket(struct sl_array *array, uint64_t number);

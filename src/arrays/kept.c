@@ -117,22 +117,12 @@ void sl_tiles_forget(struct sl_array *array, const struct sl_h5_state *state)
 	sl_mutex_unlock(&array->mutex);
 }
 
-uint64_t sl_tiles_generation(struct sl_array *array)
-{
-	sl_mutex_lock(&array->mutex);
-	uint64_t generation = array->locked.generation;
-	sl_mutex_unlock(&array->mutex);
-	return generation;
-}
-
 /* No other thread knows the array any more. */
 void sl_tiles_free(struct sl_array *array) SL_UNCHECKED
 {
-	struct sl_list *link;
-
 	sl_tiles_shrink_locked(array, 0);
-	while ((link = sl_list_take(&array->locked.undoing)))
-		undoing_free(SL_CONTAINER(link, struct sl_undoing, link));
+	sl_list_each_of (undoing, &array->locked.undoing, struct sl_undoing, link)
+		undoing_free(undoing);
 	sl_mutex_destroy(&array->mutex);
 }
 

@@ -198,10 +198,12 @@ int sl_array_find(struct sl_array *array, struct sl_tile **tiles, size_t count)
 	if (holds < 0)
 		rc = sl_fail(holds, "'%s' has changed since it was opened: %s", array->path,
 		             sl_error_text(holds));
+	sl_mutex_lock(&array->mutex);
 	for (size_t i = 0; !rc && i < count; i++) {
 		tiles[i]->state = array->h5.state;
-		tiles[i]->generation = sl_tiles_generation(array);
+		tiles[i]->generation = array->locked.generation;
 	}
+	sl_mutex_unlock(&array->mutex);
 	sl_mutex_unlock(&array->h5.mutex);
 	return rc;
 }

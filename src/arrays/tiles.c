@@ -102,10 +102,8 @@ void sl_tile_end(struct sl_tile *tile, const char *bytes, const struct sl_portio
                  struct sl_undoing *undoing, int error)
 {
 	struct sl_array *array = tile->array;
-	struct sl_list portions, over;
+	struct sl_list portions = SL_LIST_INIT(portions), over = SL_LIST_INIT(over);
 
-	sl_list_init(&portions);
-	sl_list_init(&over);
 	sl_mutex_lock(&array->mutex);
 	/* From here on no portion is added, or the bytes are found as they are. */
 	bool keep = !error && bytes && bytes == tile->bytes && !array->plain &&

@@ -154,7 +154,8 @@ struct summary {
 static struct summary bench_summarize(const struct cli_bench_run *run)
 {
 	size_t n = run->options->repeat;
-	double *rates = malloc(n * sizeof(*rates)), cpu = 0;
+	CLI_OWNED double *rates = malloc(n * sizeof(*rates));
+	double cpu = 0;
 	struct summary s = {0};
 
 	if (!rates)
@@ -170,7 +171,6 @@ static struct summary bench_summarize(const struct cli_bench_run *run)
 	s.most = rates[n - 1];
 	s.median = (rates[(n - 1) / 2] + rates[n / 2]) / 2;
 	s.cpu_seconds_per_gb = cpu / ((double)run->bytes * (double)n / 1e9);
-	free(rates);
 	return s;
 }
 
@@ -423,7 +423,7 @@ int cli_bench(int argc, char **argv)
 	if (cli_context_new(o.open.backend, o.chunk, &run.ctx))
 		return CLI_FAILED;
 	o.name = cli_uri_name(o.uri);
-	char *file = o.write ? NULL : cli_dataset_split(o.uri, &o.dataset);
+	CLI_OWNED char *file = o.write ? NULL : cli_dataset_split(o.uri, &o.dataset);
 	o.uri = file ? file : o.uri;
 	run.path = cli_local_path(o.uri);
 	run.whole = o.write && !run.path && !cli_is_blob(o.uri);
@@ -441,7 +441,6 @@ int cli_bench(int argc, char **argv)
 		free(run.slots);
 	}
 	free(run.path);
-	free(file);
 	free(o.name);
 	sluice_context_close(run.ctx);
 	if (cli_interrupted())

@@ -145,8 +145,10 @@ int cli_flush(void);
 /* Prints a sentence on stderr, a line that other threads do not break; returns rc. */
 __attribute__((format(printf, 2, 3))) int cli_fail(int rc, const char *format, ...);
 #define cli_warn(...) ((void)cli_fail(0, __VA_ARGS__))
-/* Formats like asprintf(); the caller frees the result. Ends the program if memory is short. */
-__attribute__((format(printf, 1, 2))) char *cli_format(const char *format, ...);
+/* Returns text, for the caller to free. NULL: memory is short, and the program ends. */
+char *cli_checked(char *text);
+/* Formats like asprintf(). The same. */
+#define cli_format(...) cli_checked(sl_format(__VA_ARGS__))
 /* A pointer to the heap, which is freed at the end of the block. */
 #define CLI_OWNED __attribute__((cleanup(cli_owned_free)))
 void cli_owned_free(void *pointer);

@@ -107,11 +107,10 @@ static void describe_numa(struct cli_finding *f)
 static void describe_readers(struct cli_finding *f)
 {
 	bool usable;
-	char *text = sl_seats_describe(&usable);
+	CLI_OWNED char *text = sl_seats_describe(&usable);
 
 	if (text)
 		make_finding(f, "%s", text);
-	free(text);
 	f->feature.usable = usable;
 	if (!usable) {
 		f->feature.effect = "processes with reads into GPUs at once do not share the cores";

@@ -13,7 +13,7 @@
 #include "cli_store.h"
 #include "cp.h"
 
-enum { KEY_CACHE = 256, KEY_PIN, KEY_WAIT, KEY_COUNT, KEY_DEVICE };
+enum { KEY_WAIT = 256, KEY_COUNT, KEY_DEVICE };
 
 #define OPTION_SOCKET                                                                 \
 	{                                                                             \
@@ -40,12 +40,6 @@ static error_t store_parse(int key, char *arg, struct argp_state *state)
 	switch (key) {
 	case 'f':
 		o->replace = true;
-		return 0;
-	case KEY_CACHE:
-		o->flags |= SLUICE_BLOB_CACHE;
-		return 0;
-	case KEY_PIN:
-		o->flags |= SLUICE_BLOB_PIN;
 		return 0;
 	case KEY_WAIT:
 		o->wait_ms = (int)cli_option_number(state, "wait", arg, 0, 1000000) * 1000;
@@ -98,18 +92,17 @@ static int store_put(sluice_store *store, const struct cli_store_options *o)
 	if (o->tensors || o->arguments.count > 2 ||
 	    (length > n && !memcmp(o->arguments.of[1] + length - n, index, n)))
 		return cli_store_put_tensors(o);
-	char *uri = cli_blob_uri(o->arguments.of[0]);
+	CLI_OWNED char *uri = cli_blob_uri(o->arguments.of[0]);
 	uri = add_option(uri, o->socket, "socket", o->socket);
-	uri = add_option(uri, o->flags & SLUICE_BLOB_CACHE, "cache", NULL);
-	uri = add_option(uri, o->flags & SLUICE_BLOB_PIN, "pin", NULL);
-	int rc = run_cp(o->arguments.of[1], uri, o->replace);
-	free(uri);
-	return rc;
+	uri = add_option(uri, o->cache, "cache", NULL);
+	uri = add_option(uri, o->pin, "pin", NULL);
+	return run_cp(o->arguments.of[1], uri, o->replace);
 }
 
 static int store_get(sluice_store *store, const struct cli_store_options *o)
 {
-	char *uri = cli_blob_uri(o->by_id ? "" : o->arguments.of[0]), wait[16];
+	CLI_OWNED char *uri = cli_blob_uri(o->by_id ? "" : o->arguments.of[0]);
+	char wait[16];
 
 	(void)store;
 	snprintf(wait, sizeof(wait), "%d", o->wait_ms);
@@ -117,9 +110,7 @@ static int store_get(sluice_store *store, const struct cli_store_options *o)
 	uri = add_option(uri, o->by_id, "id", o->arguments.of[0]);
 	uri = add_option(uri, o->wait_ms, "wait_ms", wait);
 	uri = add_option(uri, o->origin, "origin", o->origin);
-	int rc = run_cp(uri, o->arguments.of[1], true);
-	free(uri);
-	return rc;
+	return run_cp(uri, o->arguments.of[1], true);
 }
 
 /* ----------------------------------------------------------------------------------- the daemon */
@@ -155,8 +146,9 @@ static const struct argp_option put_options[] = {
 	{"replace", CLI_FLAG(cli_store_options, replace), NULL, 0,
          "Take the name from the blob that has it"},
 	{"force", 'f', NULL, OPTION_ALIAS, NULL},
-	{"cache", KEY_CACHE, NULL, 0, "It may be dropped when memory is short"},
-	{"pin", KEY_PIN, NULL, 0, "It is never dropped"},
+	{"cache", CLI_FLAG(cli_store_options, cache), NULL, 0,
+         "It may be dropped when memory is short"},
+	{"pin", CLI_FLAG(cli_store_options, pin), NULL, 0, "It is never dropped"},
 	{"tensors", CLI_FLAG(cli_store_options, tensors), NULL, 0,
          "Publish the tensors in files as a collection, as of an .index.json"},
 	{"device", KEY_DEVICE, "NAME", 0,

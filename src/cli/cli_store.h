@@ -10,9 +10,8 @@
 struct cli_store_options {
 	struct cli_arguments arguments;
 	const char *socket, *origin;
-	bool json, prometheus, replace, by_id, tensors, exclusive;
-	int device;     /* of a collection; -1: the host */
-	unsigned flags; /* enum sluice_blob_flags */
+	bool json, prometheus, replace, by_id, tensors, exclusive, cache, pin;
+	int device; /* of a collection; -1: the host */
 	int wait_ms;
 	uint64_t count; /* 0: unlimited */
 };

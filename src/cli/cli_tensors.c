@@ -48,10 +48,8 @@ static void list_metadata(const sluice_tensors *tensors)
 		printf("%s: %s, %" PRIu64 " bytes\n", file.name, file.format, file.bytes);
 		for (size_t j = 0; j < file.metadata; j++) {
 			sluice_tensors_metadata(tensors, i, j, &key, &value);
-			char *name = cli_visible(key), *text = cli_visible(value);
+			CLI_OWNED char *name = cli_visible(key), *text = cli_visible(value);
 			printf("  %s = %s\n", name, text);
-			free(name);
-			free(text);
 		}
 	}
 }

@@ -49,7 +49,7 @@ static void write_visible(const char *name, char *to)
 	*to = '\0';
 }
 
-static char *text_checked(char *text)
+char *cli_checked(char *text)
 {
 	if (!text)
 		err(CLI_FAILED, "text");
@@ -59,7 +59,7 @@ static char *text_checked(char *text)
 char *cli_visible(const char *text)
 {
 	/* At most 6 characters for a byte. */
-	char *visible = text_checked(malloc(6 * strlen(text) + 1));
+	char *visible = cli_checked(malloc(6 * strlen(text) + 1));
 
 	write_visible(text, visible);
 	return visible;
@@ -125,7 +125,7 @@ char *cli_local_path(const char *uri)
 
 char *cli_uri_name(const char *uri)
 {
-	return text_checked(sl_uri_name(uri));
+	return cli_checked(sl_uri_name(uri));
 }
 
 bool cli_is_blob(const char *uri)
@@ -135,22 +135,18 @@ bool cli_is_blob(const char *uri)
 
 char *cli_blob_option(char *uri, const char *key, const char *value)
 {
-	char *escaped = text_checked(sl_uri_escape(value ? value : "", true));
-	char *longer = cli_format("%s%c%s%s%s", uri, strchr(uri, '?') ? '&' : '?', key,
-	                          value ? "=" : "", escaped);
+	CLI_OWNED char *shorter = uri;
+	CLI_OWNED char *escaped = cli_checked(sl_uri_escape(value ? value : "", true));
 
-	free(escaped);
-	free(uri);
-	return longer;
+	return cli_format("%s%c%s%s%s", uri, strchr(uri, '?') ? '&' : '?', key, value ? "=" : "",
+	                  escaped);
 }
 
 char *cli_blob_uri(const char *name)
 {
-	char *escaped = text_checked(sl_uri_escape(name, true));
-	char *uri = cli_format("store://%s", escaped);
+	CLI_OWNED char *escaped = cli_checked(sl_uri_escape(name, true));
 
-	free(escaped);
-	return uri;
+	return cli_format("store://%s", escaped);
 }
 
 const char *cli_size_format(uint64_t bytes, char text[CLI_TEXT])
@@ -195,12 +191,11 @@ void cli_print_tensor(const char *name, int type, unsigned rank, const uint64_t 
                       uint64_t bytes, const char *file)
 {
 	char size[CLI_TEXT], shape[3 + 22 * SLUICE_TENSOR_RANK_MOST] = "[", *end = shape + 1;
-	char *visible = cli_visible(name);
+	CLI_OWNED char *visible = cli_visible(name);
 
 	for (unsigned i = 0; i < rank; i++)
 		end += sprintf(end, "%s%" PRIu64, i ? ", " : "", lengths[i]);
 	printf("%10s  %-11s  %s%-*s  %s%s%s\n", cli_size_format(bytes, size),
 	       sluice_type_name(type), shape, (int)(shape + 16 - end), "]", visible,
 	       file ? "  in " : "", file ? file : "");
-	free(visible);
 }

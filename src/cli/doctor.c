@@ -6,7 +6,6 @@
  *
  * Threads: the main thread.
  */
-#include <err.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -43,8 +42,19 @@ static error_t doctor_parse(int key, char *arg, struct argp_state *state)
 
 /* ------------------------------------------------------------------------------------ findings */
 
+/* Of the list that is being printed in JSON. */
+static bool list_is_empty;
+
+/* Begins an object in a list of JSON. */
+static void item_begin(const char *key, const char *text)
+{
+	fputs(list_is_empty ? "\n    {" : ",\n    {", stdout);
+	list_is_empty = false;
+	cli_json_string(key, text);
+}
+
 /* Prints a finding in a line or two; or leaves its JSON object open for more fields. */
-static void feature_begin(bool json, const struct sluice_feature *f, bool first)
+static void feature_begin(bool json, const struct sluice_feature *f)
 {
 	if (!json) {
 		printf("%c %-16s %s\n", f->usable ? '+' : '-', f->name, f->detail);
@@ -54,22 +64,23 @@ static void feature_begin(bool json, const struct sluice_feature *f, bool first)
 			printf("  %-16s remedy: %s\n", "", f->remedy);
 		return;
 	}
-	cli_json_string(first ? "\n    {\"name\": " : ",\n    {\"name\": ", f->name);
+	item_begin("\"name\": ", f->name);
 	printf(", \"usable\": %s", f->usable ? "true" : "false");
 	cli_json_string(", \"detail\": ", f->detail);
 	cli_json_string(", \"effect\": ", f->effect);
 	cli_json_string(", \"remedy\": ", f->remedy);
 }
 
-static void feature_print(bool json, const struct sluice_feature *f, bool first)
+static void feature_print(bool json, const struct sluice_feature *f)
 {
-	feature_begin(json, f, first);
+	feature_begin(json, f);
 	if (json)
 		putchar('}');
 }
 
 static void heading_print(bool json, const char *title, const char *key)
 {
+	list_is_empty = true;
 	if (json)
 		printf(",\n  \"%s\": [", key);
 	else
@@ -88,7 +99,7 @@ static void print_machine(const struct doctor_options *o)
 
 	heading_print(o->json, "Machine", "machine");
 	for (size_t i = 0; cli_machine_finding(i, &finding); i++)
-		feature_print(o->json, &finding.feature, i == 0);
+		feature_print(o->json, &finding.feature);
 	list_end(o->json);
 }
 
@@ -141,7 +152,7 @@ static void print_device_facts(const struct sluice_device *d, int cores)
 	print_device_address(d, cores);
 }
 
-static void print_device(bool json, const struct sluice_device *d, bool first)
+static void print_device(bool json, const struct sluice_device *d)
 {
 	int cores = d->numa_node < 0 ? -1 : cli_cores_of_node(d->numa_node);
 	char remedy[96];
@@ -149,30 +160,27 @@ static void print_device(bool json, const struct sluice_device *d, bool first)
 
 	snprintf(remedy, sizeof remedy, "numactl --cpunodebind=%d --membind=%d", d->numa_node,
 	         d->numa_node);
-	if (json) {
-		f.effect = cores == 0 ? "bytes go by way of another node" : NULL;
-		f.remedy = cores == 0 ? remedy : NULL;
-		feature_begin(json, &f, first);
-		print_device_facts_json(d, cores);
-		return;
+	if (json && cores == 0) {
+		f.effect = "bytes go by way of another node";
+		f.remedy = remedy;
 	}
-	feature_print(json, &f, first);
-	print_device_facts(d, cores);
-	if (cores == 0)
+	feature_begin(json, &f);
+	(json ? print_device_facts_json : print_device_facts)(d, cores);
+	if (!json && cores == 0)
 		printf("  %-16s remedy: %s\n", "", remedy);
 }
 
-static void print_device_lost(bool json, int number, bool first)
+static void print_device_lost(bool json, int number)
 {
 	char name[CLI_TEXT];
 	struct sluice_feature f = {.name = name, .detail = sluice_last_message()};
 
 	snprintf(name, sizeof name, "device %d", number);
-	feature_print(json, &f, first);
+	feature_print(json, &f);
 }
 
-/* Prints hardware devices, or the others. Returns whether the next item is still the first. */
-static bool print_devices_of(bool json, bool real, bool first)
+/* Prints hardware devices, or the others. */
+static void print_devices_of(bool json, bool real)
 {
 	struct sluice_device d = {.size = sizeof d};
 	int rc;
@@ -181,12 +189,10 @@ static bool print_devices_of(bool json, bool real, bool first)
 		if (rc ? !real : d.real != real)
 			continue;
 		if (rc)
-			print_device_lost(json, i, first);
+			print_device_lost(json, i);
 		else
-			print_device(json, &d, first);
-		first = false;
+			print_device(json, &d);
 	}
-	return first;
 }
 
 static void print_devices(bool json)
@@ -195,10 +201,11 @@ static void print_devices(bool json)
 
 	heading_print(json, "GPU drivers", "drivers");
 	for (int i = 0; sluice_device_feature(i, &f) == 0; i++)
-		feature_print(json, &f, i == 0);
+		feature_print(json, &f);
 	list_end(json);
 	heading_print(json, "Devices", "devices");
-	print_devices_of(json, false, print_devices_of(json, true, true));
+	print_devices_of(json, true);
+	print_devices_of(json, false);
 	list_end(json);
 }
 
@@ -211,7 +218,7 @@ static void print_features(const struct doctor_options *o, const sluice_context 
 	sluice_device_describe(0, &d);
 	heading_print(o->json, "Features", "features");
 	for (size_t i = 0; sluice_context_feature(ctx, i, &f) == 0; i++)
-		feature_print(o->json, &f, i == 0);
+		feature_print(o->json, &f);
 	list_end(o->json);
 }
 
@@ -231,7 +238,7 @@ static void print_codec(const struct doctor_options *o, const struct sluice_code
 		snprintf(detail, sizeof(detail), "by %s, level %d%s%s", codec->encoder, codec->most,
 		         needs, plugin);
 	f.detail = detail;
-	feature_print(o->json, &f, false);
+	feature_print(o->json, &f);
 }
 
 static void print_writer(const struct doctor_options *o, sluice_context *ctx)
@@ -247,7 +254,7 @@ static void print_writer(const struct doctor_options *o, sluice_context *ctx)
 	hdf5.effect = hdf5.usable ? "frames are stored in HDF5 files, compressed by these codecs:"
 	                          : "no frames are stored, though there are these codecs:";
 	heading_print(o->json, "Frame writer", "writer");
-	feature_print(o->json, &hdf5, true);
+	feature_print(o->json, &hdf5);
 	for (size_t i = 0; sluice_codec_describe(i, &codec) == 0; i++)
 		if (codec.filter)
 			print_codec(o, &codec);
@@ -266,7 +273,7 @@ static void print_store(const struct doctor_options *o)
 	else
 		daemon.detail = sluice_last_message();
 	heading_print(o->json, "Store", "store");
-	feature_print(o->json, &daemon, true);
+	feature_print(o->json, &daemon);
 	list_end(o->json);
 }
 
@@ -284,7 +291,7 @@ static void print_settings(const struct doctor_options *o, const sluice_context 
 			       s.value ? s.source : s.range);
 			continue;
 		}
-		cli_json_string(i ? ",\n    {\"variable\": " : "\n    {\"variable\": ", s.variable);
+		item_begin("\"variable\": ", s.variable);
 		cli_json_string(", \"value\": ", s.value);
 		cli_json_string(", \"source\": ", s.source);
 		cli_json_string(", \"default\": ", s.fallback);
@@ -340,7 +347,7 @@ static bool find_setting(const char *name, const char **suggestion)
 }
 
 static void print_unknown_variable(const struct doctor_options *o, const char *name,
-                                   const char *suggestion, bool first)
+                                   const char *suggestion)
 {
 	if (!o->json) {
 		printf("  %s has no effect: there is no such setting", name);
@@ -349,34 +356,30 @@ static void print_unknown_variable(const struct doctor_options *o, const char *n
 		putchar('\n');
 		return;
 	}
-	cli_json_string(first ? "\n    {\"variable\": " : ",\n    {\"variable\": ", name);
+	item_begin("\"variable\": ", name);
 	cli_json_string(", \"suggestion\": ", suggestion);
 	putchar('}');
 }
 
 static void print_unknown_variables(const struct doctor_options *o)
 {
+	bool begun = o->json;
 	const char *suggestion;
-	bool first = true;
 
+	if (begun)
+		heading_print(o->json, "Unknown variables", "unknown_variables");
 	for (char **v = environ; *v; v++) {
 		if (strncmp(*v, "SLUICE_", 7))
 			continue;
-		char *name = strndup(*v, strcspn(*v, "="));
-		if (!name)
-			err(CLI_FAILED, "environment");
+		CLI_OWNED char *name = cli_format("%.*s", (int)strcspn(*v, "="), *v);
 		if (!find_setting(name, &suggestion)) {
-			if (first)
+			if (!begun)
 				heading_print(o->json, "Unknown variables", "unknown_variables");
-			print_unknown_variable(o, name, suggestion, first);
-			first = false;
+			begun = true;
+			print_unknown_variable(o, name, suggestion);
 		}
-		free(name);
 	}
-	if (first && o->json)
-		heading_print(o->json, "Unknown variables", "unknown_variables");
-	if (!first || o->json)
-		list_end(o->json);
+	list_end(o->json);
 }
 
 /* ---------------------------------------------------------------------------------------- path */

@@ -369,12 +369,11 @@ static int end_open_target_path(sluice_context *ctx, const struct cli_end *sourc
 	}
 	int why = errno;
 	if (lstat(path, &link) == 0) {
-		if (why == ENOENT)
-			cli_warn("'%s' is a symbolic link to nothing; it is not written through",
-			         path);
-		else
-			cli_warn("'%s': %s", path, strerror(why));
-		return -why;
+		if (why != ENOENT)
+			return cli_fail(-why, "'%s': %s", path, strerror(why));
+		return cli_fail(-why,
+		                "'%s' is a symbolic link to nothing; it is not written through",
+		                path);
 	}
 	if (path[0] && path[strlen(path) - 1] == '/')
 		return cli_fail(-ENOENT, "'%s': there is no such directory", path);
@@ -404,9 +403,8 @@ static int end_open_target_stream(int fd, const struct cli_end *source, struct c
 /* Prints an error, which may say that the target exists; returns rc. */
 static int said_of_target(int rc)
 {
-	if (rc == -EEXIST)
-		cli_warn("%s; use -f to overwrite it", sluice_last_message());
-	return rc == -EEXIST ? rc : cli_said(rc);
+	return rc == -EEXIST ? cli_fail(rc, "%s; use -f to overwrite it", sluice_last_message())
+	                     : cli_said(rc);
 }
 
 static int end_open_remote(sluice_context *ctx, const char *uri,
@@ -516,9 +514,7 @@ int cli_end_commit(struct cli_end *end, bool durable)
 	if (end->fd_owned && close(end->fd) && rc == 0)
 		rc = -errno;
 	end->fd_owned = false;
-	if (rc)
-		cli_warn("'%s': %s", end->name, strerror(-rc));
-	return rc;
+	return rc ? cli_fail(rc, "'%s': %s", end->name, strerror(-rc)) : 0;
 }
 
 void cli_end_discard(struct cli_end *end)

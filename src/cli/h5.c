@@ -121,12 +121,11 @@ int cli_h5_read(const char *path, int (*read)(const char *path, FILE *out, void 
 		if (!changed)
 			wrong = read(path, out, user);
 		fclose(out);
-		char *sentence = cli_format("%s", sluice_last_message());
+		CLI_OWNED char *sentence = cli_format("%s", sluice_last_message());
 		if (!changed)
 			changed = sluice_frames_check(frames);
 		if (!changed)
 			rc = sl_fail_with(wrong, sentence);
-		free(sentence);
 	}
 	sluice_frames_free(frames);
 	if (changed) {
@@ -173,11 +172,9 @@ static int h5_check(struct h5_options *o)
 	pid_t parent = getpid(), child;
 	int status = 0;
 
-	if (!path) {
-		cli_fail(0, "'%s' is no local file: copy it here with sluice cp",
-		         o->open.arguments.of[0]);
-		return CLI_FAILED;
-	}
+	if (!path)
+		return cli_fail(CLI_FAILED, "'%s' is no local file: copy it here with sluice cp",
+		                o->open.arguments.of[0]);
 	child = fork();
 	if (!child) {
 		/* A signal that ends the command ends a reading that HDF5 does not leave, too. */

@@ -84,14 +84,11 @@ int cli_ls(int argc, char **argv)
 
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
 	const char *group;
-	char *path = cli_dataset_split(o.open.arguments.of[0], &group), *local;
-	local = path ? cli_local_path(path) : NULL;
-	if (local) {
-		int status = cli_array_ls(local, NULL, group, o.open.recursive, o.json);
-		free(local);
-		free(path);
-		return status ? CLI_FAILED : CLI_OK;
-	}
+	CLI_OWNED char *path = cli_dataset_split(o.open.arguments.of[0], &group);
+	CLI_OWNED char *local = path ? cli_local_path(path) : NULL;
+	if (local)
+		return cli_array_ls(local, NULL, group, o.open.recursive, o.json) ? CLI_FAILED
+		                                                                  : CLI_OK;
 	if (cli_context_new(o.open.backend, 0, &ctx))
 		return CLI_FAILED;
 	struct sluice_open_options options = cli_open_options(&o.open);
@@ -104,7 +101,6 @@ int cli_ls(int argc, char **argv)
 		if (file)
 			sluice_close(file);
 		sluice_context_close(ctx);
-		free(path);
 		return status ? CLI_FAILED : CLI_OK;
 	}
 	int rc = cli_said(

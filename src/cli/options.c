@@ -133,18 +133,6 @@ int cli_fail(int rc, const char *format, ...)
 	return rc;
 }
 
-char *cli_format(const char *format, ...)
-{
-	va_list args;
-	char *text;
-
-	va_start(args, format);
-	if (vasprintf(&text, format, args) < 0)
-		err(CLI_FAILED, "%s", format);
-	va_end(args);
-	return text;
-}
-
 void cli_owned_free(void *pointer)
 {
 	free(*(void **)pointer);

@@ -101,7 +101,7 @@ static int write_note(struct cli_part *part)
 	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
 	sluice_file *file;
 	int rc = sluice_sync(part->file);
-	char *text = cli_format("%s%s\n%*s", part->head, part->body, SUM, "");
+	CLI_OWNED char *text = cli_format("%s%s\n%*s", part->head, part->body, SUM, "");
 	size_t size = strlen(text);
 
 	options.flags = SLUICE_OPEN_REPLACE | SLUICE_OPEN_DURABLE;
@@ -114,7 +114,6 @@ static int write_note(struct cli_part *part)
 		sluice_write(file, text, size, 0, NULL);
 		rc = sluice_close(file);
 	}
-	free(text);
 	if (rc)
 		cli_warn("what came cannot be noted: %s", sluice_last_message());
 	part->unnoted = part->failed = rc;
@@ -166,7 +165,7 @@ static const char *take_up_part(struct cli_part *part, uint64_t length)
 		"the state beside what came is damaged, or of another file",
 		"what came is of another SRC", "SRC has another length now", "SRC has changed"};
 	size_t i = 0, line = 0, head = strlen(part->head), room = 0;
-	char *old = NULL;
+	CLI_OWNED char *old = NULL;
 	FILE *from = fopen(part->state, "re");
 	ssize_t n = from ? getdelim(&old, &room, '\0', from) : 0;
 
@@ -184,7 +183,6 @@ static const char *take_up_part(struct cli_part *part, uint64_t length)
 			strcpy(part->body, old + i);
 		}
 	}
-	free(old);
 	return why;
 }
 

@@ -65,7 +65,7 @@ int cli_presign(int argc, char **argv)
 	struct sluice_open_options options = cli_open_options(&o.open);
 	for (size_t i = 0; i < uris->count; i++) {
 		int64_t wanted = time(NULL) + o.seconds, end_ns;
-		char *url;
+		CLI_OWNED char *url = NULL;
 
 		if (cli_said(sluice_presign(ctx, o.method, uris->of[i], &options, o.seconds, &url,
 		                            &end_ns))) {
@@ -73,7 +73,6 @@ int cli_presign(int argc, char **argv)
 			continue;
 		}
 		puts(url);
-		free(url);
 		if (end_ns / 1000000000 < wanted)
 			cli_warn("'%s': the URL ends in %lld seconds, with the keys that signed it",
 			         uris->of[i], (long long)(end_ns / 1000000000 - time(NULL)));

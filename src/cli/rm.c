@@ -194,7 +194,8 @@ static int remove_list(struct removal *all) SL_UNCHECKED
 	size_t rest = strcspn(all->uri + strlen("s3://"), "/");
 	pthread_t threads[THREADS];
 	unsigned count = 0;
-	char *uri = cli_format("%s%s", all->uri, all->uri[strlen("s3://") + rest] ? "" : "/");
+	CLI_OWNED char *uri =
+		cli_format("%s%s", all->uri, all->uri[strlen("s3://") + rest] ? "" : "/");
 
 	all->uri = uri;
 	all->bucket = strlen("s3://") + rest + 1;
@@ -215,7 +216,6 @@ static int remove_list(struct removal *all) SL_UNCHECKED
 	all->locked.list = NULL;
 	if (!all->locked.rc && !all->locked.found && !all->o->uploads)
 		all->locked.rc = cli_fail(-ENOENT, "there are no objects in '%s'", uri);
-	free(uri);
 	return all->locked.rc;
 }
 
@@ -259,10 +259,9 @@ int cli_s3(int argc, char **argv)
 	struct rm_options o = {.open.arguments = {.least = 1, .most = SIZE_MAX, .noun = "URI"},
 	                       .uploads = true};
 
-	if (argc < 2 || (strcmp(argv[1], "abandoned") && argv[1][0] != '-')) {
-		cli_warn("usage: sluice s3 abandoned [OPTION...] URI..., or --help");
-		return CLI_USAGE;
-	}
+	if (argc < 2 || (strcmp(argv[1], "abandoned") && argv[1][0] != '-'))
+		return cli_fail(CLI_USAGE,
+		                "usage: sluice s3 abandoned [OPTION...] URI..., or --help");
 	/* Only --help may stand in its place. */
 	if (argv[1][0] != '-') {
 		argv[1] = argv[0];

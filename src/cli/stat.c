@@ -7,7 +7,6 @@
  * Threads: the main thread.
  */
 #include <inttypes.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <time.h>
 
@@ -138,11 +137,11 @@ int cli_stat(int argc, char **argv)
 		return CLI_FAILED;
 	struct sluice_open_options options = cli_open_options(&o.open);
 	options.flags = SLUICE_OPEN_READ | o.open.flags;
-	char *path = cli_dataset_open_split(ctx, uri, &options);
+	CLI_OWNED char *path = cli_dataset_open_split(ctx, uri, &options);
 	int rc = cli_said(sluice_open(ctx, path ? path : uri, &options, &file));
 	if (rc == 0)
 		rc = cli_said(sluice_stat(file, &st));
-	char *name = cli_uri_name(uri);
+	CLI_OWNED char *name = cli_uri_name(uri);
 	if (!st.full_etag)
 		st.full_etag = st.etag;
 	if (rc == 0 && o.json)
@@ -151,8 +150,6 @@ int cli_stat(int argc, char **argv)
 		rc = cli_array_print(file, o.json);
 	if (rc == 0)
 		(o.json ? print_stat_json : print_stat_for_people)(name, path, &st);
-	free(path);
-	free(name);
 	sluice_discard(file);
 	sluice_context_close(ctx);
 	return rc ? CLI_FAILED : CLI_OK;

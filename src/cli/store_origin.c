@@ -48,7 +48,6 @@ static int store_refresh_one(sluice_store *store, const struct sluice_origin *or
                              const char *name, const struct cli_store_options *o)
 {
 	struct sluice_blob_source source = {.size = sizeof(source)};
-	char *visible;
 	sluice_blob *blob;
 	uint64_t id;
 	int rc = sluice_blob_get(store, name, 0, &blob);
@@ -58,12 +57,11 @@ static int store_refresh_one(sluice_store *store, const struct sluice_origin *or
 		return rc;
 	rc = sluice_blob_refresh(store, origin, name, &id);
 	if (!rc) {
-		visible = cli_visible(name);
+		CLI_OWNED char *visible = cli_visible(name);
 		printf("%s: %s\n", visible,
 		       id != sluice_blob_id(blob)          ? "replaced"
 		       : sluice_blob_origin(blob, &source) ? "was published here"
 		                                           : "unchanged");
-		free(visible);
 	}
 	sluice_blob_release(blob);
 	return rc;

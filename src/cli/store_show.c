@@ -98,14 +98,14 @@ static int list_blobs(sluice_store *store, const char *prefix, struct sluice_blo
 static void print_blob_line(const struct sluice_blob_info *info)
 {
 	char size[CLI_TEXT], flags[LONG_TEXT];
-	char *name = info->name[0] ? cli_visible(info->name) : cli_format("#%" PRIu64, info->id);
+	CLI_OWNED char *name =
+		info->name[0] ? cli_visible(info->name) : cli_format("#%" PRIu64, info->id);
 
 	flag_names(info, flags);
 	printf("%10s  %-7s  %-12s  user %" PRIu32 ", process %-7" PRId32 "  %s%s%s%s\n",
 	       cli_size_format(info->bytes, size), state_name(info->state), place_name(info),
 	       info->user, info->process, name, flags[0] ? "  (" : "", flags[0] ? flags + 1 : "",
 	       flags[0] ? ")" : "");
-	free(name);
 }
 
 int cli_store_ls(sluice_store *store, const struct cli_store_options *o)
@@ -137,7 +137,8 @@ int cli_store_ls(sluice_store *store, const struct cli_store_options *o)
 
 static void print_blob(const struct sluice_blob_info *info)
 {
-	char size[CLI_TEXT], flags[LONG_TEXT], when[64] = "", *name = cli_visible(info->name);
+	char size[CLI_TEXT], flags[LONG_TEXT], when[64] = "";
+	CLI_OWNED char *name = cli_visible(info->name);
 	time_t seconds = (time_t)(info->made_ns / 1000000000);
 	struct tm tm;
 
@@ -145,7 +146,6 @@ static void print_blob(const struct sluice_blob_info *info)
 	if (localtime_r(&seconds, &tm))
 		strftime(when, sizeof(when), "%Y-%m-%d %H:%M:%S %z", &tm);
 	printf("%-12s %s\n", "name", name);
-	free(name);
 	printf("%-12s %" PRIu64 "\n", "id", info->id);
 	printf("%-12s %" PRIu64 " bytes (%s)\n", "size", info->bytes,
 	       cli_size_format(info->bytes, size));
@@ -397,7 +397,8 @@ static const char *figure_kind_name(int kind)
 
 static void print_event(const struct sluice_watch_event *e, bool json)
 {
-	char size[CLI_TEXT], *name = cli_visible(e->name);
+	CLI_OWNED char *name = cli_visible(e->name);
+	char size[CLI_TEXT];
 
 	if (json) {
 		printf("{\"event\": \"%s\"", figure_kind_name(e->kind));
@@ -409,7 +410,6 @@ static void print_event(const struct sluice_watch_event *e, bool json)
 		printf("%-8s %10s  %s\n", figure_kind_name(e->kind),
 		       cli_size_format(e->bytes, size), name);
 	}
-	free(name);
 	cli_flush();
 }
 

@@ -37,7 +37,8 @@ int cli_publish_tensors(const char *socket, const char *name, sluice_tensors *te
 int cli_store_put_tensors(const struct cli_store_options *o)
 {
 	const char *const *files = (const char *const *)o->arguments.of + 1;
-	unsigned flags = o->flags | (o->replace ? SLUICE_BLOB_REPLACE : SLUICE_BLOB_RESERVE);
+	unsigned flags = (o->replace ? SLUICE_BLOB_REPLACE : SLUICE_BLOB_RESERVE) |
+	                 (o->cache ? SLUICE_BLOB_CACHE : 0) | (o->pin ? SLUICE_BLOB_PIN : 0);
 	sluice_tensors *tensors = NULL;
 	sluice_context *ctx = NULL;
 	int rc = cli_context_new(NULL, 0, &ctx);
@@ -74,11 +75,9 @@ int cli_store_ls_tensors(sluice_store *store, const char *name, uint64_t id, boo
 	if (rc == -ENOENT || rc == -EPROTO)
 		return 0;
 	if (rc) {
-		char *shown = name[0] ? cli_visible(name) : cli_format("#%" PRIu64, id);
+		CLI_OWNED char *shown = name[0] ? cli_visible(name) : cli_format("#%" PRIu64, id);
 
-		cli_fail(rc, "'%s': %s", shown, sluice_last_message());
-		free(shown);
-		return rc;
+		return cli_fail(rc, "'%s': %s", shown, sluice_last_message());
 	}
 	for (size_t i = 0; i < sluice_collection_count(collection); i++) {
 		sluice_collection_get(collection, i, &t);

@@ -84,17 +84,14 @@ static int save_finish(sluice_tensor_save *save, const char *target)
 static int publish(sluice_tensors *tensors, const struct cli_tensors_options *o,
                    const struct tensors_choice *choice)
 {
-	struct sluice_tensor_want *wants = calloc(choice->count + 1, sizeof(*wants));
-	int rc;
+	CLI_OWNED struct sluice_tensor_want *wants = calloc(choice->count + 1, sizeof(*wants));
 
 	if (!wants)
 		err(CLI_FAILED, "names of tensors");
 	for (size_t i = 0; i < choice->count; i++)
 		wants[i].tensor = choice->indices[i];
-	rc = cli_publish_tensors(NULL, o->target + strlen(STORE), tensors, wants, choice->count, -1,
-	                         SLUICE_BLOB_REPLACE);
-	free(wants);
-	return rc;
+	return cli_publish_tensors(NULL, o->target + strlen(STORE), tensors, wants, choice->count,
+	                           -1, SLUICE_BLOB_REPLACE);
 }
 
 int cli_tensors_cp(sluice_tensors *tensors, const struct cli_tensors_options *o)

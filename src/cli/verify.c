@@ -176,15 +176,14 @@ static int verify_check(sluice_context *ctx, const struct verify_options *o,
 	FILE *sums = strcmp(o->sums, "-") ? fopen(o->sums, "r") : stdin;
 	size_t size = 0, lines = 0;
 	int status = CLI_OK;
-	char *line = NULL;
+	CLI_OWNED char *line = NULL;
 
 	if (!sums) {
 		/* A URI, perhaps, which is no file of sums. */
 		int error = errno;
 		CLI_OWNED char *shown = cli_uri_name(o->sums);
 
-		cli_warn("'%s': %s", shown, strerror(error));
-		return CLI_FAILED;
+		return cli_fail(CLI_FAILED, "'%s': %s", shown, strerror(error));
 	}
 	while (getline(&line, &size, sums) > 0) {
 		if (line[0] == '#' || line[0] == '\n')
@@ -200,7 +199,6 @@ static int verify_check(sluice_context *ctx, const struct verify_options *o,
 		cli_warn("'%s' has no line", o->sums);
 		status = CLI_FAILED;
 	}
-	free(line);
 	if (sums != stdin)
 		fclose(sums);
 	return status;

@@ -280,12 +280,11 @@ int sluice_tensor_plan_new(sluice_tensors *tensors, const struct sluice_tensor_w
 	plan->tensors = tensors;
 	plan->count = wants ? count : tensors->count;
 	rc = plan_fill(plan, wants);
-	if (rc) {
+	if (rc)
 		sluice_tensor_plan_free(plan);
-		return rc;
-	}
-	*out = plan;
-	return 0;
+	else
+		*out = plan;
+	return rc;
 }
 
 void sluice_tensor_plan_free(sluice_tensor_plan *plan)

@@ -361,12 +361,11 @@ int sluice_tensor_plan_read(sluice_tensor_plan *plan, sluice_tensor_memory *memo
 		return sl_fail(-ENOMEM, "no memory");
 	load->plan = plan;
 	rc = load_make(load, memory, &o);
-	if (rc) {
+	if (rc)
 		load_clear(load);
-		return rc;
-	}
-	*out = load;
-	return 0;
+	else
+		*out = load;
+	return rc;
 }
 
 int64_t sluice_tensor_load_wait(sluice_tensor_load *load, int timeout_ms)

@@ -67,12 +67,11 @@ int sluice_tensor_memory_new(int device, uint64_t n, sluice_tensor_memory **out)
 	int rc = sl_process_enter(&memory->process);
 	if (!rc)
 		rc = device == -1 ? memory_take_of_host(memory) : memory_take_of_device(memory);
-	if (rc) {
+	if (rc)
 		free(memory);
-		return rc;
-	}
-	*out = memory;
-	return 0;
+	else
+		*out = memory;
+	return rc;
 }
 
 void *sluice_tensor_memory_data(const sluice_tensor_memory *memory)

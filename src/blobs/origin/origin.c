@@ -104,11 +104,6 @@ void sl_origin_set_missing(const char *uri, bool missing)
 
 /* ----------------------------------------------------------------------------------- versions */
 
-bool sl_origin_same(const struct sl_origin_version *a, const struct sl_origin_version *b)
-{
-	return a->length == b->length && !strcmp(a->etag, b->etag);
-}
-
 int sl_origin_version_of(sluice_file *file, struct sl_origin_version *out)
 {
 	struct sluice_file_info info = {.size = sizeof(info)};

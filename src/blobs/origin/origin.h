@@ -35,8 +35,6 @@ struct sl_origin_version {
 	char etag[1024];
 	uint64_t length;
 };
-/* Returns whether two versions are the same. */
-bool sl_origin_same(const struct sl_origin_version *a, const struct sl_origin_version *b);
 /* Tells the version of an open object. */
 int sl_origin_version_of(sluice_file *file, struct sl_origin_version *out);
 /* Asks for the version: opens the object for a moment. */

@@ -123,7 +123,7 @@ int sl_origin_read_collection(const struct sl_origin *o, uint64_t replaces, slui
 		                        &options, NULL, &c);
 	if (!rc && index)
 		rc = sl_origin_ask(o, &after);
-	if (!rc && index && !sl_origin_same(&version, &after))
+	if (!rc && index && (version.length != after.length || strcmp(version.etag, after.etag)))
 		rc = sl_fail(-ESTALE, "'%s' was changed while its files were read", uri);
 	if (!rc)
 		rc = sl_origin_note(o, sluice_collection_blob(c), &version, told);

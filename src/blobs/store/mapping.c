@@ -256,9 +256,8 @@ int sl_mapping_acquire(sluice_store *store, const struct sl_map_request *r, int6
                        struct sl_mapping **out)
 {
 	struct sl_mapping *mapping = NULL;
-	struct sl_list gone;
+	struct sl_list gone = SL_LIST_INIT(gone);
 
-	sl_list_init(&gone);
 	sl_mutex_lock(&store->mutex);
 	int rc = mapping_claim_locked(store, r, deadline, &mapping);
 	sl_mutex_unlock(&store->mutex);
@@ -312,9 +311,8 @@ static void mapping_keep_locked(sluice_store *store, struct sl_mapping *mapping,
 
 void sl_mapping_release(sluice_store *store, struct sl_mapping *mapping)
 {
-	struct sl_list gone;
+	struct sl_list gone = SL_LIST_INIT(gone);
 
-	sl_list_init(&gone);
 	sl_mutex_lock(&store->mutex);
 	uint64_t epoch = mapping->stale ? 0 : store->epoch;
 	if (!--mapping->users) {
@@ -331,9 +329,8 @@ void sl_mapping_release(sluice_store *store, struct sl_mapping *mapping)
 
 void sl_mappings_forget_locked(sluice_store *store, bool all)
 {
-	struct sl_list gone;
+	struct sl_list gone = SL_LIST_INIT(gone);
 
-	sl_list_init(&gone);
 	for (unsigned i = 0; i < SL_MAPPING_BUCKETS; i++)
 		sl_list_each_of (mapping, &store->mappings[i], struct sl_mapping, bucket) {
 			/* A new server leases nothing in regions mapped for an earlier one. */
@@ -346,11 +343,4 @@ void sl_mappings_forget_locked(sluice_store *store, bool all)
 			sl_mapping_doom_locked(store, mapping, &gone);
 		}
 	mappings_unmap(store, &gone, 0);
-}
-
-void sl_mappings_free(sluice_store *store)
-{
-	sl_mutex_lock(&store->mutex);
-	sl_mappings_forget_locked(store, true);
-	sl_mutex_unlock(&store->mutex);
 }

@@ -94,12 +94,11 @@ int sluice_store_open(const char *path, const struct sluice_store_options *o, sl
 			rc = sl_conn_open_locked(store, true, false);
 		while (rc == -ECONNRESET && sl_now() < deadline);
 	sl_mutex_unlock(&store->mutex);
-	if (rc) {
+	if (rc)
 		store_free(store);
-		return rc;
-	}
-	*out = store;
-	return 0;
+	else
+		*out = store;
+	return rc;
 }
 
 int sluice_store_close(sluice_store *store)
@@ -117,7 +116,9 @@ int sluice_store_close(sluice_store *store)
 			return 0; /* the process ends, and its threads with it */
 	}
 	/* Before the server hears that nothing is mapped here. */
-	sl_mappings_free(store);
+	sl_mutex_lock(&store->mutex);
+	sl_mappings_forget_locked(store, true);
+	sl_mutex_unlock(&store->mutex);
 	if (sl_devices_of(store)) {
 		sl_mappings_free_leaving(sl_devices_of(store));
 		sl_stream_words_free(sl_devices_of(store));

@@ -38,7 +38,8 @@ static void file_thread_unlock(struct sluice_writer *w, const char *stage,
 	sl_mutex_unlock(&w->mutex);
 }
 
-static void file_thread_lock(struct sluice_writer *w) SL_ACQUIRES(&w->mutex) SL_UNCHECKED
+/* The call's result: an error fails the writer. Returns whether it is one. */
+static bool file_thread_lock(struct sluice_writer *w, int rc) SL_ACQUIRES(&w->mutex) SL_UNCHECKED
 {
 	uint64_t held = w->file ? sl_h5_file_held(w->file) : 0;
 	int64_t waited_ns = w->disk.error ? sl_disk_waited(w) : 0;
@@ -47,6 +48,9 @@ static void file_thread_lock(struct sluice_writer *w) SL_ACQUIRES(&w->mutex) SL_
 	w->locked.held = held;
 	w->disk.error = 0;
 	w->disk.waited_ns += (uint64_t)waited_ns;
+	if (rc)
+		sl_writer_fail_locked(w, rc, w->failure.doing.stage, w->failure.doing.frame);
+	return rc;
 }
 
 /* ------------------------------------------------------------------------------------ storing */
@@ -77,18 +81,15 @@ static void frame_stored_locked(struct sl_frame *frame) SL_UNCHECKED
 	uint64_t from = frame->locked.rows, to = frame->slots ? s->layout.gather : 1;
 	double max_error = s->locked.counts.max_error;
 	int64_t begun = sl_now();
-	int rc;
+	bool failed;
 
 	if (s->share)
 		sl_share_drop_fragments_locked(frame);
 	file_thread_unlock(w, "store", frame);
-	rc = tell_frames(frame, from, to, max_error);
-	file_thread_lock(w);
+	failed = file_thread_lock(w, tell_frames(frame, from, to, max_error));
 	s->locked.counts.store.busy_ns += (uint64_t)(sl_now() - begun);
-	if (rc) {
-		sl_writer_fail_locked(w, rc, "store", frame);
+	if (failed)
 		return;
-	}
 	sl_list_remove(&frame->locked.link);
 	count_frames(s, to - from);
 	w->flush.frames_since += !frame->slots;
@@ -153,19 +154,14 @@ static void store_chunk_locked(struct sl_packed_chunk *packed) SL_UNCHECKED
 	struct sluice_writer *w = s->writer;
 	uint64_t waiting = w->queue.finished_bytes;
 	int64_t begun = sl_now();
-	int rc;
 
 	if (!s->packer)
 		waiting += (s->geometry.chunks - frame->locked.begun) * s->geometry.chunk_bytes;
 	/* From here on the frame is partly stored, also after an error. */
 	frame->locked.stored++;
 	file_thread_unlock(w, "store", frame);
-	rc = chunk_to_file(packed, waiting);
-	file_thread_lock(w);
-	if (rc) {
-		sl_writer_fail_locked(w, rc, "store", frame);
+	if (file_thread_lock(w, chunk_to_file(packed, waiting)))
 		return;
-	}
 	count_chunk(packed, sl_now() - begun);
 	if (s->packer) {
 		/* Of the last chunk the frame itself is free at once. */
@@ -267,12 +263,10 @@ static void store_rows_locked(struct sl_frame *bundle) SL_UNCHECKED
 	rc = store_rows(bundle, from, to, &error);
 	if (!rc)
 		rc = tell_frames(bundle, from, to, SL_MAX(before, error));
-	file_thread_lock(w);
+	file_thread_lock(w, rc);
 	bundle->locked.flushing = false;
-	if (rc) {
-		sl_writer_fail_locked(w, rc, "store", bundle);
+	if (rc)
 		return;
-	}
 	bundle->locked.rows = to;
 	bundle->locked.sequence = to < bundle->locked.taken ? bundle->slots[to].sequence : 0;
 	s->locked.counts.max_error = SL_MAX(s->locked.counts.max_error, error);
@@ -334,12 +328,10 @@ static void store_last_locked(struct sl_frame *bundle) SL_UNCHECKED
 	rc = store_packed(bundle, packed, to, from == to, &max_error);
 	if (!rc)
 		rc = tell_frames(bundle, from, to, max_error);
-	file_thread_lock(w);
+	file_thread_lock(w, rc);
 	sl_list_append(&s->packer->locked.free, &packed->link);
-	if (rc) {
-		sl_writer_fail_locked(w, rc, "store", bundle);
+	if (rc)
 		return;
-	}
 	bundle->locked.rows = to;
 	s->locked.counts.max_error = max_error;
 	count_frames(s, to - from);
@@ -444,7 +436,7 @@ static void command_run_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 
 	file_thread_unlock(w, "store", NULL);
 	rc = command->run(w->file, command->argument);
-	file_thread_lock(w);
+	file_thread_lock(w, 0);
 	command->result = rc;
 	if (rc)
 		snprintf(command->message, sizeof(command->message), "%s", sluice_last_message());
@@ -467,11 +459,8 @@ static void file_thread_flush_locked(struct sluice_writer *w) SL_REQUIRES(&w->mu
 	rc = sl_h5_file_flush(w->file);
 	if (!rc && w->remote)
 		sl_remote_copy_flushed(w->remote, w->path);
-	file_thread_lock(w);
-	if (rc) {
-		sl_writer_fail_locked(w, rc, "flush", NULL);
+	if (file_thread_lock(w, rc))
 		return;
-	}
 	w->flush.dirty = false;
 	w->flush.dirty_since = SL_FOREVER;
 	w->flush.frames_since = 0;
@@ -492,15 +481,10 @@ static void file_thread_flush_locked(struct sluice_writer *w) SL_REQUIRES(&w->mu
 /* Other processes may need more chunks from here before the flush, so nothing waits for it. */
 static void sink_flush_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
-	int rc;
-
 	w->flush.asked = true;
 	w->flush.asked_through = sl_queue_stored_through_locked(w);
 	file_thread_unlock(w, "flush", NULL);
-	rc = w->sink->ops->flush(w->sink);
-	file_thread_lock(w);
-	if (rc)
-		sl_writer_fail_locked(w, rc, "flush", NULL);
+	file_thread_lock(w, w->sink->ops->flush(w->sink));
 }
 
 /* Flushes or runs a command, if it may and no frame is partly stored. Returns whether it did. */

@@ -92,7 +92,7 @@ int sluice_writer_flush(sluice_writer *w, int timeout_ms)
 		flush_ask_for_locked(w);
 	/* Ended by a flush behind those frames, the writer's failure or end, or the deadline. */
 	while (!rc && wait) {
-		bool late = sl_writer_wait_locked(w, &w->progress, deadline);
+		bool late = sl_sink_wait(w->sink, &w->progress, &w->mutex, deadline);
 
 		/* An earlier flush counts if it has those frames: all else was there before it. */
 		wait = w->flush.done < cut || w->flush.count <= before;

@@ -111,7 +111,7 @@ static int wait_for_frame_locked(struct sluice_series *s, int timeout_ms) SL_UNC
 		}
 		if (!begun)
 			begun = sl_now();
-		if (!timeout_ms || sl_writer_wait_locked(w, &s->freed, deadline)) {
+		if (!timeout_ms || sl_sink_wait(w->sink, &s->freed, &w->mutex, deadline)) {
 			if (!has_free(s)) {
 				rc = refuse_wait_locked(s);
 				break;
@@ -126,10 +126,12 @@ static int wait_for_frame_locked(struct sluice_series *s, int timeout_ms) SL_UNC
 int sl_frame_take(struct sluice_series *s, int timeout_ms, enum sl_frame_state state,
                   struct sl_frame **out)
 {
+	struct sl_sink *sink = s->writer->sink;
 	struct sl_frame *frame;
 	int rc;
 
-	sl_writer_pump(s->writer);
+	if (sink && sink->pumped)
+		sink->ops->pump(sink);
 	sl_mutex_lock(&s->writer->mutex);
 	rc = wait_for_frame_locked(s, timeout_ms);
 	if (!rc && state == SL_FRAME_FILLING)

@@ -74,6 +74,11 @@ struct sl_sink {
 	bool pumped; /* it makes progress only when it is pumped */
 };
 
+/* As sl_cond_wait(), with the mutex, for the program's threads: pumps a sink (or NULL) that needs
+ * it meanwhile, without the mutex. Returns -ETIMEDOUT at the deadline; 0 may come early. */
+int sl_sink_wait(struct sl_sink *sink, pthread_cond_t *condition, struct sl_mutex *mutex,
+                 int64_t deadline) SL_REQUIRES(mutex);
+
 struct sl_sink_chunk {
 	struct sl_share *share;
 	uint64_t frame;

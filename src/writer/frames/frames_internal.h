@@ -455,15 +455,6 @@ static inline void sl_series_block(const struct sluice_series *s, size_t number,
 	sl_geometry_block(&s->geometry, s->share ? s->share->cells[number].number : number, out);
 }
 
-/* Lets a sink make progress. Without the mutex. */
-static inline void sl_writer_pump(struct sluice_writer *w)
-{
-	if (w->sink && w->sink->pumped)
-		w->sink->ops->pump(w->sink);
-}
-/* As sl_cond_wait(), for the program's threads, which pump a sink meanwhile. May return early. */
-int sl_writer_wait_locked(struct sluice_writer *w, pthread_cond_t *condition, int64_t deadline)
-	SL_REQUIRES(&w->mutex);
 /* The processes for which the first frame in the queue waits, as far as known. */
 void sl_share_waits_for_locked(const struct sluice_series *s, struct sl_rank_names *names);
 /* Fails the writer if another process has ended, and all frames here wait for it. */

@@ -310,29 +310,6 @@ static int series_fill(struct sluice_series *s)
 	return rc ? rc : sl_memory_file_open(s);
 }
 
-static int series_new(struct sluice_writer *w, const char *name,
-                      const struct sluice_series_options *o, struct sl_h5_set_options *set,
-                      struct sluice_series **out)
-{
-	struct sluice_series *s;
-	int rc = series_alloc(w, name, o->depth, &s);
-
-	if (!rc) {
-		s->flags = o->flags;
-		rc = sl_series_options(o, w->threads, &s->layout, set);
-	}
-	if (!rc)
-		rc = series_fill(s);
-	if (!rc)
-		rc = ask_dataset(s, set);
-	if (rc) {
-		sl_series_free(s);
-		return rc;
-	}
-	*out = s;
-	return 0;
-}
-
 void sl_series_enlist(struct sluice_series *s, struct sl_h5_dataset *dataset)
 {
 	struct sluice_writer *w = s->writer;
@@ -401,9 +378,19 @@ static int series_add(struct sluice_writer *w, const char *name,
 	rc = series_check_name_locked(w, name);
 	sl_mutex_unlock(&w->mutex);
 	if (!rc)
-		rc = series_new(w, name, o, &set, &s);
-	if (rc)
+		rc = series_alloc(w, name, o->depth, &s);
+	if (!rc) {
+		s->flags = o->flags;
+		rc = sl_series_options(o, w->threads, &s->layout, &set);
+	}
+	if (!rc)
+		rc = series_fill(s);
+	if (!rc)
+		rc = ask_dataset(s, &set);
+	if (rc) {
+		sl_series_free(s);
 		return rc;
+	}
 	sl_series_enlist(s, s->dataset);
 	*out = s;
 	return 0;

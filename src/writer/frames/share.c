@@ -205,15 +205,16 @@ void sl_series_progress(struct sluice_series *s, uint64_t complete, uint64_t vis
 
 #define PUMP_NS ((int64_t)200000) /* between two calls of pump() */
 
-int sl_writer_wait_locked(struct sluice_writer *w, pthread_cond_t *condition, int64_t deadline)
+int sl_sink_wait(struct sl_sink *sink, pthread_cond_t *condition, struct sl_mutex *mutex,
+                 int64_t deadline)
 {
 	int64_t until = deadline;
 
-	if (w->sink && w->sink->pumped) {
-		sl_mutex_unlock(&w->mutex);
-		sl_writer_pump(w);
-		sl_mutex_lock(&w->mutex);
+	if (sink && sink->pumped) {
+		sl_mutex_unlock(mutex);
+		sink->ops->pump(sink);
+		sl_mutex_lock(mutex);
 		until = SL_MIN(deadline, sl_now() + PUMP_NS);
 	}
-	return sl_cond_wait(condition, &w->mutex, until) && until == deadline ? -ETIMEDOUT : 0;
+	return sl_cond_wait(condition, mutex, until) && until == deadline ? -ETIMEDOUT : 0;
 }

@@ -195,12 +195,11 @@ static int writer_new(struct sluice_context *ctx, const char *path,
 		rc = sl_compress_start(w);
 	if (!rc)
 		rc = sl_thread_start(&w->file_thread, "sluice-file", sl_file_thread_run, w);
-	if (rc) {
+	if (rc)
 		writer_free(w);
-		return rc;
-	}
-	*out = w;
-	return 0;
+	else
+		*out = w;
+	return rc;
 }
 
 /* Frees the writer after its file thread has ended and nothing is in flight. */
@@ -234,7 +233,7 @@ static void start_closing_locked(struct sluice_writer *w, enum sl_closing how)
 static bool wait_for_end_locked(struct sluice_writer *w, int64_t deadline) SL_REQUIRES(&w->mutex)
 {
 	while (!w->locked.ended || w->queue.copies || w->queue.writes)
-		if (sl_writer_wait_locked(w, &w->progress, deadline))
+		if (sl_sink_wait(w->sink, &w->progress, &w->mutex, deadline))
 			return w->locked.ended && !w->queue.copies && !w->queue.writes;
 	return true;
 }

@@ -71,7 +71,7 @@ hid_t sl_h5_type(enum sluice_type type, size_t element)
 }
 
 /* Needs no cache of chunks: chunks are written whole, and scalars in place. */
-hid_t sl_h5_access_list(void)
+static hid_t access_list(void)
 {
 	hid_t list = H5Pcreate(H5P_DATASET_ACCESS);
 
@@ -79,10 +79,18 @@ hid_t sl_h5_access_list(void)
 	return list;
 }
 
+hid_t sl_h5_dataset_open(hid_t file, const char *name)
+{
+	hid_t access = access_list(), id = sl_hdf5_noted(H5Dopen2(file, name, access));
+
+	H5Pclose(access);
+	return id;
+}
+
 hid_t sl_h5_create(struct sl_h5_file *file, const char *name, hid_t type, unsigned rank,
                    const hsize_t *extent, const hsize_t *most, hid_t list)
 {
-	hid_t space = H5Screate_simple((int)rank, extent, most), access = sl_h5_access_list();
+	hid_t space = H5Screate_simple((int)rank, extent, most), access = access_list();
 	hid_t id = H5I_INVALID_HID;
 
 	if (list >= 0 && space >= 0 && access >= 0)

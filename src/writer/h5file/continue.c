@@ -385,12 +385,11 @@ int sl_h5_dataset_go_back(struct sl_h5_dataset *dataset, bool back)
 int sl_h5_dataset_continue(struct sl_h5_dataset *dataset, struct sl_h5_layout *layout,
                            const struct sl_h5_set_options *set)
 {
-	hid_t access = sl_h5_access_list(), list;
 	H5D_layout_t kind;
+	hid_t list;
 	int err;
 
-	dataset->id = sl_hdf5_noted(H5Dopen2(dataset->file->id, dataset->name, access));
-	H5Pclose(access);
+	dataset->id = sl_h5_dataset_open(dataset->file->id, dataset->name);
 	if (dataset->id < 0)
 		return sl_hdf5_fail(-EBADMSG, "'%s' cannot be opened", dataset->name);
 	list = H5Dget_create_plist(dataset->id);

@@ -217,13 +217,12 @@ static bool is_added(const struct sl_h5_file *file, const char *name)
 
 static int check_new(const struct sl_h5_dataset *dataset)
 {
-	if (is_added(dataset->file, dataset->name))
-		return sl_fail(-EEXIST, "'%s' is a dataset of this writer already", dataset->name);
-	for (size_t i = 0; i < dataset->scalar_count; i++)
-		if (is_added(dataset->file, dataset->scalars[i].name))
-			return sl_fail(-EEXIST, "'%s' is a dataset of this writer already",
-			               dataset->scalars[i].name);
-	return 0;
+	const char *name = dataset->name;
+	bool added = is_added(dataset->file, name);
+
+	for (size_t i = 0; !added && i < dataset->scalar_count; i++)
+		added = is_added(dataset->file, name = dataset->scalars[i].name);
+	return added ? sl_fail(-EEXIST, "'%s' is a dataset of this writer already", name) : 0;
 }
 
 static const char *name_of_object(const struct sl_h5_dataset *dataset, uint64_t object)
@@ -277,7 +276,7 @@ static int dataset_check(struct sl_h5_dataset *dataset, struct sl_h5_layout *lay
 		err = note_object(dataset, dataset->scalars[i].name, dataset->scalars[i].id,
 		                  &dataset->scalars[i].object);
 	if (!err && !found)
-		err = sl_h5_scales_check(dataset, layout);
+		err = sl_h5_scales_each(dataset, layout, sl_h5_scale_check);
 	dataset->mask =
 		sl_h5_mask_shuffle(layout) | sl_h5_mask_codec(layout) | sl_h5_mask_sum(layout);
 	if (!err && layout->gather > 1)
@@ -285,7 +284,7 @@ static int dataset_check(struct sl_h5_dataset *dataset, struct sl_h5_layout *lay
 	return err ? err : found;
 }
 
-/* Makes missing scales, before anything refers to them. */
+/* Makes a missing scale, before anything refers to it. */
 static int need_scale(struct sl_h5_dataset *dataset, unsigned i, uint64_t length)
 {
 	const char *path = dataset->scales[i];
@@ -297,15 +296,6 @@ static int need_scale(struct sl_h5_dataset *dataset, unsigned i, uint64_t length
 		if (!strcmp(dataset->scalars[c].name, path))
 			return sl_h5_scalar_make(dataset, &dataset->scalars[c]);
 	return sl_h5_scale_make(dataset->file, path, length);
-}
-
-static int make_scales(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout)
-{
-	int err = 0;
-
-	for (unsigned i = 0; !err && dataset->scales[0] && i < dataset->rank; i++)
-		err = need_scale(dataset, i, i ? layout->shape[i - 1] : layout->frames);
-	return err;
 }
 
 /* Scalars are created before the frames, so that a visible frame has its numbers. */
@@ -325,7 +315,7 @@ static int dataset_make(struct sl_h5_dataset *dataset, const struct sl_h5_layout
 	if (!err && !found)
 		err = sl_h5_name_groups(file, dataset->name);
 	if (!err)
-		err = make_scales(dataset, layout);
+		err = sl_h5_scales_each(dataset, layout, need_scale);
 	if (!err)
 		err = sl_h5_scalars_make(dataset, dataset->frames);
 	if (!err && !found)

@@ -86,7 +86,7 @@ int64_t sl_h5_scale_length(struct sl_h5_file *file, const char *path)
 	return most[0] == H5S_UNLIMITED ? 0 : (int64_t)extent[0];
 }
 
-static int check_scale(struct sl_h5_dataset *dataset, unsigned i, uint64_t wanted)
+int sl_h5_scale_check(struct sl_h5_dataset *dataset, unsigned i, uint64_t wanted)
 {
 	const char *path = dataset->scales[i];
 	int found = sl_h5_name_find(dataset->file, path);
@@ -108,12 +108,13 @@ static int check_scale(struct sl_h5_dataset *dataset, unsigned i, uint64_t wante
 	return 0;
 }
 
-int sl_h5_scales_check(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout)
+int sl_h5_scales_each(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout,
+                      int (*run)(struct sl_h5_dataset *dataset, unsigned i, uint64_t length))
 {
 	int err = 0;
 
 	for (unsigned i = 0; !err && dataset->scales[0] && i < dataset->rank; i++)
-		err = check_scale(dataset, i, i ? layout->shape[i - 1] : layout->frames);
+		err = run(dataset, i, i ? layout->shape[i - 1] : layout->frames);
 	return err;
 }
 

@@ -242,12 +242,11 @@ int sl_h5_file_open(const char *path, const struct sl_h5_file_options *o, struct
 	if (!err)
 		err = sl_h5_attributes_add(file, file->id, "/", o->attributes, o->attribute_count);
 	sl_hdf5_leave();
-	if (err) {
+	if (err)
 		sl_h5_file_close(file, false);
-		return err;
-	}
-	*out = file;
-	return 0;
+	else
+		*out = file;
+	return err;
 }
 
 const char *sl_h5_file_name(const struct sl_h5_file *file)

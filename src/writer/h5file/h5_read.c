@@ -362,8 +362,8 @@ static bool object_exists(hid_t file, const char *path)
 
 static int dataset_open(struct sl_h5_reader *reader, const char *path, struct sl_h5_array *array)
 {
-	hid_t access, object;
 	H5I_type_t kind;
+	hid_t object;
 
 	if (!object_exists(reader->file, array->name))
 		return sl_hdf5_fail(-ENOENT, "'%s' has no '%s' that can be reached in it", path,
@@ -378,9 +378,7 @@ static int dataset_open(struct sl_h5_reader *reader, const char *path, struct sl
 		return sl_fail(-EISDIR, "'%s' is a group", reader->name);
 	if (kind != H5I_DATASET)
 		return sl_fail(-ENOTSUP, "'%s' is no dataset", reader->name);
-	access = sl_h5_access_list();
-	reader->dataset = H5Dopen2(reader->file, array->name, access);
-	H5Pclose(access);
+	reader->dataset = sl_h5_dataset_open(reader->file, array->name);
 	return reader->dataset < 0 ? open_fail(reader->name) : 0;
 }
 

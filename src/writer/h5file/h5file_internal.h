@@ -167,8 +167,9 @@ hid_t sl_h5_create(struct sl_h5_file *file, const char *name, hid_t type, unsign
                    const hsize_t *extent, const hsize_t *most, hid_t list);
 /* Makes a one-dimensional dataset of this length, or with 0 a growing dataset. */
 hid_t sl_h5_column(struct sl_h5_file *file, const char *name, hid_t type, hsize_t length);
-/* Access properties of all datasets: no cache of chunks. */
-hid_t sl_h5_access_list(void);
+/* Opens a dataset without a cache of chunks, which is closed by the caller. Negative: there is an
+ * error, and HDF5's message is kept. */
+hid_t sl_h5_dataset_open(hid_t file, const char *name);
 
 /* Finds the offset of a contiguous dataset. */
 int sl_h5_offset_find(struct sl_h5_dataset *dataset);
@@ -231,8 +232,11 @@ int sl_h5_scalars_flush(struct sl_h5_dataset *dataset);
 
 /* Names the scales; a scalar may be that of the frames. Without names those below do nothing. */
 int sl_h5_scales_name(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout);
-/* Whether existing scales fit a new dataset; whether an existing dataset has these. */
-int sl_h5_scales_check(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout);
+/* Runs a function for each dimension, with its length, 0: it grows, until the first error. */
+int sl_h5_scales_each(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout,
+                      int (*run)(struct sl_h5_dataset *dataset, unsigned i, uint64_t length));
+/* Whether an existing scale fits a new dataset; whether an existing dataset has these. */
+int sl_h5_scale_check(struct sl_h5_dataset *dataset, unsigned i, uint64_t wanted);
 int sl_h5_scales_agree(const struct sl_h5_dataset *dataset);
 /* Makes a scalar a dimension scale. */
 int sl_h5_scale_mark(struct sl_h5_file *file, hid_t id, const char *path);

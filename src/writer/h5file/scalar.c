@@ -115,11 +115,10 @@ static bool scalar_fits(hid_t id)
 
 static int scalar_open_old(struct sl_h5_dataset *dataset, struct sl_h5_scalar *scalar)
 {
-	hid_t access = sl_h5_access_list(), space;
 	hsize_t extent = 0;
+	hid_t space;
 
-	scalar->id = sl_hdf5_noted(H5Dopen2(dataset->file->id, scalar->name, access));
-	H5Pclose(access);
+	scalar->id = sl_h5_dataset_open(dataset->file->id, scalar->name);
 	if (scalar->id < 0)
 		return sl_hdf5_fail(-EBADMSG, "'%s' cannot be opened", scalar->name);
 	if (!scalar_fits(scalar->id))

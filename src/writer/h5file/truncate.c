@@ -166,7 +166,6 @@ static int index_cut(struct cut *cut, const uint8_t *layout, uint64_t frames)
 int sl_h5_truncate(struct sl_h5_file *file, const char *name, hid_t *id, uint64_t extent,
                    uint64_t frames)
 {
-	hid_t access = sl_h5_access_list();
 	struct cut cut = {.file = file, .stood = extent, .end = {UINT64_MAX}};
 	uint8_t space[16], layout[20];
 	uint64_t at = 0;
@@ -187,8 +186,7 @@ int sl_h5_truncate(struct sl_h5_file *file, const char *name, hid_t *id, uint64_
 		         : -EIO;
 	if (!err && at)
 		err = index_cut(&cut, layout, frames);
-	*id = sl_hdf5_noted(H5Dopen2(file->id, name, access));
-	H5Pclose(access);
+	*id = sl_h5_dataset_open(file->id, name);
 	if (err || *id < 0)
 		return sl_h5_fail(file, -EIO, "the frames of '%s' from %llu on cannot be given up",
 		                  name, (unsigned long long)frames);

@@ -70,21 +70,19 @@ static void link_fail(struct sl_link *link, int gone, int error)
 /* Begins to send new messages, and ends those sent. */
 static bool link_send_some(struct sl_link *link)
 {
-	struct sl_list *at, *next;
-	struct sl_list fresh;
+	struct sl_list fresh = SL_LIST_INIT(fresh);
 	bool any = false;
 
-	sl_list_init(&fresh);
 	sl_mutex_lock(&link->mutex);
 	sl_list_take_all(&link->locked.outbox, &fresh);
 	sl_mutex_unlock(&link->mutex);
-	while ((at = sl_list_take(&fresh))) {
-		struct sl_outgoing *out = SL_CONTAINER(at, struct sl_outgoing, link);
+	sl_list_each_of (out, &fresh, struct sl_outgoing, link) {
 		int rc = link->failed ? -EIO
 		                      : link->t.send(link->t.handle, out->to, out->bytes, out->n,
 		                                     &out->request);
 
 		any = true;
+		sl_list_remove(&out->link);
 		if (rc) {
 			link_fail(link, -1, rc);
 			out->done(out);
@@ -92,17 +90,15 @@ static bool link_send_some(struct sl_link *link)
 			sl_list_append(&link->sending, &out->link);
 		}
 	}
-	for (at = link->sending.next; at != &link->sending && !link->failed; at = next) {
-		struct sl_outgoing *out = SL_CONTAINER(at, struct sl_outgoing, link);
-		int rc = link->t.sent(link->t.handle, out->request);
+	sl_list_each_of (out, &link->sending, struct sl_outgoing, link) {
+		int rc = link->failed ? 0 : link->t.sent(link->t.handle, out->request);
 
-		next = at->next;
 		if (rc < 0)
 			link_fail(link, -1, rc);
 		if (rc <= 0)
 			continue;
 		any = true;
-		sl_list_remove(at);
+		sl_list_remove(&out->link);
 		out->done(out);
 	}
 	return any;
@@ -177,11 +173,9 @@ static struct {
 
 static void link_abandon(struct sl_link *link)
 {
-	struct sl_list *at;
-
 	sl_mutex_lock(&link->mutex);
-	while ((at = sl_list_take(&link->locked.outbox)))
-		outgoing_free(SL_CONTAINER(at, struct sl_outgoing, link));
+	sl_list_each_of (out, &link->locked.outbox, struct sl_outgoing, link)
+		outgoing_free(out);
 	sl_mutex_unlock(&link->mutex);
 	sl_mutex_lock(&abandoned.mutex);
 	sl_list_take_all(&link->sending, &abandoned.list);

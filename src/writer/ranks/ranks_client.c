@@ -13,18 +13,12 @@
 
 #include "ranks/ranks_internal.h"
 
-#define PUMP_NS ((int64_t)200000)
 /* For rank 0 to name the missing ranks. */
 #define LATE_NS ((int64_t)1000000000)
 
 static struct sl_client *client_of_sink(struct sl_sink *sink)
 {
 	return SL_CONTAINER(sink, struct sl_client, sink);
-}
-
-struct sl_client *sl_client_of(struct sluice_writer *w)
-{
-	return client_of_sink(sl_writer_sink(w));
 }
 
 /* ------------------------------------------------------------------------------------- answers */
@@ -192,29 +186,17 @@ void sl_client_broken(void *argument, int gone, int error)
 
 /* --------------------------------------------------------------------------------------- steps */
 
-/* Waits for an answer; ended by it, a failure, or the deadline. pump: by the program's thread. */
-static bool client_wait_locked(struct sl_client *client, bool pump, int64_t deadline)
-	SL_REQUIRES(&client->mutex)
-{
-	int64_t until = deadline;
-
-	if (pump && client->sink.pumped) {
-		sl_mutex_unlock(&client->mutex);
-		sl_link_pump(&client->link);
-		sl_mutex_lock(&client->mutex);
-		until = SL_MIN(deadline, sl_now() + PUMP_NS);
-	}
-	return !sl_cond_wait(&client->answer, &client->mutex, until) || until != deadline;
-}
-
-/* Returns an answer; NULL: the writer has ended, or it is the deadline (late). */
+/* Returns an answer; NULL: the writer has ended, or it is the deadline (late). pump: the thread is
+ * the program's. */
 static struct sl_rank_message *client_await(struct sl_client *client, enum sl_answer which,
                                             bool pump, int64_t deadline, bool *late)
 {
 	*late = false;
 	sl_mutex_lock(&client->mutex);
+	/* Ended by the answer, a failure, or the deadline. */
 	while (!client->locked.answers[which] && !client->locked.ended && !*late)
-		*late = !client_wait_locked(client, pump, deadline);
+		*late = sl_sink_wait(pump ? &client->sink : NULL, &client->answer, &client->mutex,
+		                     deadline);
 	struct sl_rank_message *answer = client->locked.answers[which];
 	client->locked.answers[which] = NULL;
 	*late &= !answer;
@@ -266,7 +248,8 @@ void sl_client_end(struct sl_client *client, bool keep, bool pump)
 	sl_mutex_lock(&client->mutex);
 	/* Ended by rank 0, or the loss of messages. */
 	while (!client->locked.over)
-		client_wait_locked(client, pump, SL_FOREVER);
+		sl_sink_wait(pump ? &client->sink : NULL, &client->answer, &client->mutex,
+		             SL_FOREVER);
 	sl_mutex_unlock(&client->mutex);
 }
 

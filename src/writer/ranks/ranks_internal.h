@@ -234,7 +234,6 @@ struct sl_client {
 
 extern const struct sl_sink_ops sl_client_ops;
 
-struct sl_client *sl_client_of(struct sluice_writer *w);
 /* Messages for this rank. */
 void sl_client_take(void *client, struct sl_rank_message *message);
 /* No message comes or goes any more: this rank waits for no other. */
@@ -362,8 +361,8 @@ bool sl_server_full(void *server, int error);
 void sl_server_drop_steps(struct sl_rank_server *server);
 void sl_server_slot_clear(struct sl_server_slot *slot);
 void sl_server_series_free(struct sl_server_series *ss);
-/* Keeps the first error, and tells all ranks. */
-void sl_server_fail(struct sl_rank_server *server, int error, const char *sentence);
+/* Keeps the first error, with the thread's sentence, and tells all ranks. */
+void sl_server_fail(struct sl_rank_server *server, int error);
 /* Returns a rank's error, with its sentence behind the rank's number. */
 int sl_server_rank_error(const struct sl_rank_server *server, const struct sl_rank_message *of,
                          int error);

@@ -39,15 +39,22 @@ static unsigned cores_of_rank(const struct sluice_transport *t)
 	return (long)cores < online ? cores : SL_MAX(cores / (unsigned)t->node_ranks, 1);
 }
 
+/* No other thread has it. */
+static void client_drop(struct sl_client *client) SL_UNCHECKED
+{
+	if (client)
+		free(client->registered.closed);
+	free(client);
+}
+
 static struct sl_client *client_new(const struct sluice_transport *t) SL_UNCHECKED
 {
 	struct sl_client *client = calloc(1, sizeof(*client));
 
-	if (!client)
-		return NULL;
-	client->registered.closed = calloc((size_t)t->ranks, sizeof(bool));
-	if (!client->registered.closed) {
-		free(client);
+	if (client)
+		client->registered.closed = calloc((size_t)t->ranks, sizeof(bool));
+	if (!client || !client->registered.closed) {
+		client_drop(client);
 		return NULL;
 	}
 	client->sink.ops = &sl_client_ops;
@@ -143,14 +150,6 @@ static int client_give_up(struct sl_client *client, int rc)
 	return rc;
 }
 
-/* Before the server has messages. */
-static void server_set_options(struct sl_client *client, const struct sluice_writer_options *o)
-{
-	client->server->options = o;
-	client->server->path = sl_writer_path(client->writer);
-	client->server->threads = client->threads;
-}
-
 static int open_options(const struct sluice_writer_options *o, const struct sluice_transport *t,
                         struct sluice_writer_options *all, struct sluice_writer_options *own)
 {
@@ -170,14 +169,6 @@ static int open_options(const struct sluice_writer_options *o, const struct slui
 		               1);
 	own->threads = all->threads ? all->threads : cores_of_rank(t);
 	return 0;
-}
-
-/* No other thread has it. */
-static void client_drop(struct sl_client *client) SL_UNCHECKED
-{
-	if (client)
-		free(client->registered.closed);
-	free(client);
 }
 
 int sluice_writer_open_ranks(sluice_context *ctx, const struct sluice_transport *t,
@@ -204,8 +195,12 @@ int sluice_writer_open_ranks(sluice_context *ctx, const struct sluice_transport 
 	client->threads = (unsigned)own.threads;
 	if (!rc)
 		rc = sl_writer_open_sink(ctx, path, &own, &client->sink, &client->writer);
-	if (!rc && client->server)
-		server_set_options(client, &all);
+	/* Before the server has messages. */
+	if (!rc && client->server) {
+		client->server->options = &all;
+		client->server->path = sl_writer_path(client->writer);
+		client->server->threads = client->threads;
+	}
 	linked = sl_link_open(&client->link, t);
 	if (linked) {
 		/* The others hear of it through this thread. */
@@ -391,7 +386,7 @@ int sluice_series_add_block(sluice_writer *w, const char *dataset,
 	int rc = sl_writer_check(w);
 	if (rc)
 		return rc;
-	a.client = sl_client_of(w);
+	a.client = SL_CONTAINER(sl_writer_sink(w), struct sl_client, sink);
 	a.deadline = sl_deadline(timeout_ms);
 	rc = block_options(&a, o);
 	if (!rc && !out)

@@ -53,7 +53,7 @@ static void server_want(struct sl_rank_server *server, const struct sl_rank_mess
 		sl_fail(rc, "rank %d wants space that cannot be", message->from);
 	sl_mutex_unlock(&server->using);
 	if (rc)
-		sl_server_fail(server, rc, sluice_last_message());
+		sl_server_fail(server, rc);
 	else
 		sl_server_tell(server, message->from, &head, NULL, 0);
 }
@@ -67,7 +67,7 @@ static void frame_complete(struct sl_rank_server *server, struct sl_server_serie
 	sl_mutex_unlock(&server->using);
 	sl_server_slot_clear(slot);
 	if (rc) {
-		sl_server_fail(server, rc, sluice_last_message());
+		sl_server_fail(server, rc);
 		return;
 	}
 	ss->complete++;
@@ -94,7 +94,7 @@ static bool frame_is_good(const struct sl_rank_server *server,
 static void server_frame(struct sl_rank_server *server, struct sl_rank_message *message)
 {
 	if (!frame_is_good(server, message)) {
-		sl_server_fail(server, -EPROTO, "a frame came that is not expected");
+		sl_server_fail(server, sl_fail(-EPROTO, "a frame came that is not expected"));
 		free(message);
 		return;
 	}
@@ -182,7 +182,7 @@ static void server_flush(struct sl_rank_server *server)
 	int rc = sl_files_flush(server);
 	sl_mutex_unlock(&server->using);
 	if (rc) {
-		sl_server_fail(server, rc, sluice_last_message());
+		sl_server_fail(server, rc);
 		return;
 	}
 	server->dirty_since = SL_FOREVER;
@@ -220,18 +220,18 @@ static void tell_left(struct sl_rank_server *server, int leaver)
 static void server_end(struct sl_rank_server *server, int from, bool discarded)
 {
 	struct sl_rank_message head = {.kind = SL_MESSAGE_OVER};
-	char sentence[128];
 
 	if (server->rank[from].ended)
 		return;
 	server->rank[from].ended = true;
 	server->end_count++;
 	server->discarded |= discarded;
-	snprintf(sentence, sizeof(sentence), "rank %d has %s the writer%s", from,
-	         discarded ? "discarded" : "closed",
-	         server->step_count ? ", and others add a series" : "");
 	if (discarded || server->step_count)
-		sl_server_fail(server, discarded ? -ECANCELED : -EINVAL, sentence);
+		sl_server_fail(server,
+		               sl_fail(discarded ? -ECANCELED : -EINVAL,
+		                       "rank %d has %s the writer%s", from,
+		                       discarded ? "discarded" : "closed",
+		                       server->step_count ? ", and others add a series" : ""));
 	tell_left(server, from);
 	/* It waits for others only if they need its file. */
 	if (discarded && from) {
@@ -249,14 +249,13 @@ static const char *step_name(enum sl_message_kind kind)
 static void server_step(struct sl_rank_server *server, struct sl_rank_message *of)
 {
 	enum sl_message_kind kind = of->kind;
-	char sentence[256];
 
 	if (server->end_count || (server->step_count && server->step != kind) ||
 	    server->rank[of->from].step) {
-		snprintf(sentence, sizeof(sentence), "rank %d %s, and another %s", of->from,
-		         step_name(kind),
-		         server->end_count ? "has closed the writer" : step_name(server->step));
-		sl_server_fail(server, -EINVAL, sentence);
+		sl_server_fail(server, sl_fail(-EINVAL, "rank %d %s, and another %s", of->from,
+		                               step_name(kind),
+		                               server->end_count ? "has closed the writer"
+		                                                 : step_name(server->step)));
 		free(of);
 		return;
 	}
@@ -290,8 +289,7 @@ static void server_handle(struct sl_rank_server *server, struct sl_rank_message 
 		flush_ask(server, message->from);
 		break;
 	case SL_MESSAGE_FAIL:
-		sl_server_fail(server, sl_server_rank_error(server, message, message->error),
-		               sluice_last_message());
+		sl_server_fail(server, sl_server_rank_error(server, message, message->error));
 		break;
 	case SL_MESSAGE_LATE:
 		sl_server_late(server, message->from, message->result.step);
@@ -315,7 +313,7 @@ static int64_t server_wake_at(const struct sl_rank_server *server)
 /* Returns the next message; NULL: it is time for a checkpoint, or messages are lost. */
 static struct sl_rank_message *server_next(struct sl_rank_server *server, bool wait)
 {
-	struct sl_list *at = NULL;
+	struct sl_list *at;
 
 	sl_mutex_lock(&server->mutex);
 	/* Ended by a message, the link's end, or the next checkpoint. */
@@ -343,9 +341,10 @@ static void check_complete(struct sl_rank_server *server)
 		}
 		if (ss->frames[least] == most)
 			continue;
-		sl_fail(-ENODATA, "rank %d has closed the writer after %llu frames of '%s'", least,
-		        (unsigned long long)ss->frames[least], ss->name);
-		sl_server_fail(server, -ENODATA, sluice_last_message());
+		sl_server_fail(server,
+		               sl_fail(-ENODATA,
+		                       "rank %d has closed the writer after %llu frames of '%s'",
+		                       least, (unsigned long long)ss->frames[least], ss->name));
 	}
 }
 
@@ -358,7 +357,7 @@ static void server_close(struct sl_rank_server *server)
 	int rc = sl_files_close(server, keep);
 	sl_mutex_unlock(&server->using);
 	if (rc)
-		sl_server_fail(server, rc, sluice_last_message());
+		sl_server_fail(server, rc);
 	if (keep)
 		check_complete(server);
 	sl_server_tell_all(server, &head, NULL, 0);
@@ -416,11 +415,9 @@ void sl_server_join(struct sl_rank_server *server)
 
 void sl_server_free(struct sl_rank_server *server) SL_UNCHECKED
 {
-	struct sl_list *at;
-
 	sl_server_drop_steps(server);
-	while ((at = sl_list_take(&server->locked.inbox)))
-		free(SL_CONTAINER(at, struct sl_rank_message, link));
+	sl_list_each_of (message, &server->locked.inbox, struct sl_rank_message, link)
+		free(message);
 	for (size_t i = 0; i < server->series_count; i++)
 		sl_server_series_free(server->series[i]);
 	sl_server_series_free(server->fresh);

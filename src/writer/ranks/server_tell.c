@@ -31,8 +31,9 @@ void sl_server_drop_steps(struct sl_rank_server *server)
 	server->step_count = 0;
 }
 
-void sl_server_fail(struct sl_rank_server *server, int error, const char *sentence)
+void sl_server_fail(struct sl_rank_server *server, int error)
 {
+	const char *sentence = sluice_last_message();
 	struct sl_rank_message head = {.kind = SL_MESSAGE_FAILED, .error = error};
 
 	if (server->error)
@@ -82,10 +83,9 @@ bool sl_server_full(void *argument, int error)
 
 void sl_server_slot_clear(struct sl_server_slot *slot)
 {
-	struct sl_list *at;
-
-	while ((at = sl_list_take(&slot->messages)))
-		free(SL_CONTAINER(at, struct sl_rank_message, link));
+	sl_list_each_of (message, &slot->messages, struct sl_rank_message, link)
+		free(message);
+	sl_list_init(&slot->messages);
 	slot->count = 0;
 }
 

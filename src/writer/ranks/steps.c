@@ -21,9 +21,8 @@ static void answer_all(struct sl_rank_server *server, int rc, const void *body, 
 {
 	struct sl_rank_message head = {.kind = SL_MESSAGE_RESULT, .result = {server->step, rc}};
 
-	for (int r = 0; r < server->ranks; r++)
-		sl_server_tell(server, r, &head, rc ? sluice_last_message() : body,
-		               rc ? strlen(sluice_last_message()) : n);
+	body = rc ? sluice_last_message() : body;
+	sl_server_tell_all(server, &head, body, rc ? strlen(body) : n);
 }
 
 /* The first rank's error, with its sentence. */
@@ -297,7 +296,7 @@ void sl_server_step(struct sl_rank_server *server)
 void sl_server_late(struct sl_rank_server *server, int from, enum sl_message_kind kind)
 {
 	struct sl_rank_names missing = {0};
-	char names[80], sentence[128];
+	char names[80];
 
 	/* Otherwise the answer is on its way. */
 	if (!server->rank[from].step || server->step != kind)
@@ -306,7 +305,7 @@ void sl_server_late(struct sl_rank_server *server, int from, enum sl_message_kin
 		if (!server->rank[r].step)
 			sl_rank_names_add(&missing, r);
 	sl_rank_names_text(&missing, names, sizeof(names));
-	snprintf(sentence, sizeof(sentence), "%s did not %s in time", names,
-	         kind <= SL_STEP_OPENED ? "open the writer" : "add the series");
-	sl_server_fail(server, -ETIMEDOUT, sentence);
+	sl_server_fail(server,
+	               sl_fail(-ETIMEDOUT, "%s did not %s in time", names,
+	                       kind <= SL_STEP_OPENED ? "open the writer" : "add the series"));
 }

@@ -64,17 +64,12 @@ static bool parts_recover_chain(struct sl_server *server, uint32_t owner)
 	return true;
 }
 
-static bool parts_owner_is_live(const struct sl_server *server, uint32_t slot)
-{
-	return sl_catalogue_state(server->catalogue, slot) != SL_ENTRY_DYING;
-}
-
 void sl_parts_recover(struct sl_server *server)
 {
 	for (uint32_t slot = 0; slot < server->blobs->top; slot++) {
 		if (sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_FREE ||
 		    parts_is_part(server, slot) || parts_recover_chain(server, slot) ||
-		    !parts_owner_is_live(server, slot))
+		    sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_DYING)
 			continue;
 		sl_blob_report(server, slot, "one of its parts is not there");
 		sl_blob_forget(server, slot);

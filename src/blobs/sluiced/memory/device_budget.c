@@ -150,8 +150,8 @@ static bool region_unmap_expected(const struct sl_region *region)
 {
 	bool coming = !region->writer || region->writer->fd >= 0;
 
-	sl_list_each (link, &region->imports)
-		coming = coming && SL_CONTAINER(link, struct sl_import, link)->peer->fd >= 0;
+	sl_list_each_of (import, &region->imports, const struct sl_import, link)
+		coming = coming && import->peer->fd >= 0;
 	return coming;
 }
 

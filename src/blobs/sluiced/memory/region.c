@@ -327,9 +327,8 @@ void sl_device_begin_leaving(struct sl_server *server, struct sl_region *region)
 	server->memory->devices[region->device].leaving += sl_region_counted(region);
 	if (region->writer)
 		region_send_forget(server, region->writer, region);
-	sl_list_each (link, &region->imports)
-		region_send_forget(server, SL_CONTAINER(link, struct sl_import, link)->peer,
-		                   region);
+	sl_list_each_of (import, &region->imports, struct sl_import, link)
+		region_send_forget(server, import->peer, region);
 	sl_store_step("server: forget");
 }
 

@@ -216,8 +216,8 @@ int sl_handle_have(struct sl_server *server, struct sl_peer *peer)
 
 static bool peer_has_leases(const struct sl_peer *peer, const struct sl_region *region)
 {
-	sl_list_each (link, &peer->leases)
-		if (SL_CONTAINER(link, struct sl_range_lease, peer_link)->region == region)
+	sl_list_each_of (lease, &peer->leases, const struct sl_range_lease, peer_link)
+		if (lease->region == region)
 			return true;
 	return false;
 }

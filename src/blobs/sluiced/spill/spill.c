@@ -103,8 +103,8 @@ static void spill_find_candidates(struct sl_server *server, struct spill_candida
 	*c = (struct spill_candidates){
 		.v = malloc((server->descriptors->count + 1) * sizeof(*c->v))};
 	for (unsigned i = 0; c->v && i < SL_BUCKETS; i++)
-		sl_list_each (link, &server->memory->regions[i])
-			spill_consider(server, c, SL_CONTAINER(link, struct sl_region, bucket));
+		sl_list_each_of (region, &server->memory->regions[i], struct sl_region, bucket)
+			spill_consider(server, c, region);
 	sl_candidates_sort(c->v, c->count);
 }
 
@@ -349,6 +349,6 @@ static void spill_recover_region(struct sl_server *server, struct sl_region *reg
 void sl_spill_recover(struct sl_server *server)
 {
 	for (unsigned i = 0; i < SL_BUCKETS; i++)
-		sl_list_each (link, &server->memory->regions[i])
-			spill_recover_region(server, SL_CONTAINER(link, struct sl_region, bucket));
+		sl_list_each_of (region, &server->memory->regions[i], struct sl_region, bucket)
+			spill_recover_region(server, region);
 }
