@@ -83,8 +83,7 @@ void sl_blobs_give_up(sluice_blob *const *blobs, size_t count, int rc)
 
 	while (count--)
 		sl_blob_release_handle(blobs[count]);
-	if (message)
-		sl_fail(rc, "%s", message);
+	sl_fail_with(rc, message);
 	free(message);
 }
 

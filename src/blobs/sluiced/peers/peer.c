@@ -21,6 +21,7 @@
 
 #define HELLO_NS   INT64_C(5000000000)
 #define REST_NS    INT64_C(50000000)
+#define UNREAD_NS  INT64_C(1000000000)
 #define REFERENCES SLUICE_STORE_HOLDS_MOST
 
 /* waitid() fails with EBADF for other descriptors, and with ECHILD if it is no child of ours. */
@@ -218,7 +219,10 @@ void sl_peer_expire(struct sl_server *server, int64_t now)
 {
 	listener_resume(server, now);
 	sl_list_each_of (peer, &server->peers->live, struct sl_peer, link) {
-		if (peer->role)
+		/* The client is stopped, and may be the maker of a blob. */
+		if (peer->hold_count && !sl_peer_has_read(peer))
+			sl_server_at(server, now + UNREAD_NS);
+		else if (peer->role)
 			sl_peer_unhold(server, peer, 0, now);
 		else if (peer->hello_by > now)
 			sl_server_at(server, peer->hello_by);
