@@ -347,10 +347,3 @@ void sl_mappings_forget_locked(sluice_store *store, bool all)
 		}
 	mappings_unmap(store, &gone, 0);
 }
-
-void sl_mappings_free(sluice_store *store)
-{
-	sl_mutex_lock(&store->mutex);
-	sl_mappings_forget_locked(store, true);
-	sl_mutex_unlock(&store->mutex);
-}

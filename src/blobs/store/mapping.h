@@ -78,9 +78,7 @@ void sl_mapping_release(sluice_store *store, struct sl_mapping *mapping);
  */
 int sl_mapping_vacate(sluice_store *store, struct sl_mapping *mapping,
                       struct sluice_addresses *out);
-/* Dooms the mappings that are of no use with a new server; all: every mapping. */
+/* Dooms the mappings that are of no use with a new server; all: every mapping, as for a close. */
 void sl_mappings_forget_locked(sluice_store *store, bool all) SL_REQUIRES(&store->mutex);
-/* Frees the mappings of a store that is being closed, but for those of the unmap thread. */
-void sl_mappings_free(sluice_store *store);
 
 #endif

@@ -117,7 +117,9 @@ int sluice_store_close(sluice_store *store)
 			return 0; /* the process ends, and its threads with it */
 	}
 	/* Before the server hears that nothing is mapped here. */
-	sl_mappings_free(store);
+	sl_mutex_lock(&store->mutex);
+	sl_mappings_forget_locked(store, true);
+	sl_mutex_unlock(&store->mutex);
 	if (sl_devices_of(store)) {
 		sl_mappings_free_leaving(sl_devices_of(store));
 		sl_stream_words_free(sl_devices_of(store));

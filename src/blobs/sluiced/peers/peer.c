@@ -21,7 +21,6 @@
 
 #define HELLO_NS   INT64_C(5000000000)
 #define REST_NS    INT64_C(50000000)
-#define UNREAD_NS  INT64_C(1000000000)
 #define REFERENCES SLUICE_STORE_HOLDS_MOST
 
 /* waitid() fails with EBADF for other descriptors, and with ECHILD if it is no child of ours. */
@@ -221,7 +220,7 @@ void sl_peer_expire(struct sl_server *server, int64_t now)
 	sl_list_each_of (peer, &server->peers->live, struct sl_peer, link) {
 		/* The client is stopped, and may be the maker of a blob. */
 		if (peer->hold_count && !sl_peer_has_read(peer))
-			sl_server_at(server, now + UNREAD_NS);
+			sl_server_at(server, now + REST_NS);
 		else if (peer->role)
 			sl_peer_unhold(server, peer, 0, now);
 		else if (peer->hello_by > now)
