@@ -139,7 +139,7 @@ int sl_socket_send(int socket, const union sl_message *m, int fd, int64_t deadli
 
 	do
 		n = sl_fds_send(socket, m, m->head.bytes, &fd, fd >= 0, flags);
-	while (n == -EAGAIN && sl_socket_wait(socket, POLLOUT, deadline));
+	while (n == -EAGAIN && (sl_socket_wait(socket, POLLOUT, deadline) || sl_now() < deadline));
 	return n < 0 ? (int)n : 0;
 }
 
@@ -252,6 +252,8 @@ int sl_conn_hello(int fd, uint32_t role, uint64_t session, const char *prefix, b
 		return -EPROTO;
 	if (n > 0 && m.head.type == SL_MSG_REFUSAL)
 		return sl_fail(m.head.error, "%s", m.refusal.text);
+	if (n > 0 && m.head.type == SL_MSG_WELCOME && fds[1] < 0)
+		return sl_fail(-EMFILE, "no catalogue came: too many files are open here");
 	return n > 0 ? sl_fail(-EPROTO, "the store answers what was not asked")
 	             : sl_fail(-ECONNRESET, "the store has hung up");
 }

@@ -9,9 +9,12 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "store/device/store_devices.h"
+
+#define BUSY_NS 5000000
 
 struct get_options {
 	struct sl_device *for_device; /* that is to access the blobs; NULL */
@@ -169,6 +172,9 @@ static int get_from_server(sluice_store *store, const struct sl_key *keys, size_
 	for (unsigned i = 0; i < n; i++)
 		m.get.items[i] = keys[asked[i]];
 	int rc = sl_call_begin(store, &m, SL_MSG_FOUND, 0, o->deadline, &call);
+	/* As many requests as may wait do so there; this one waits here, and asks again. */
+	if (rc == -EAGAIN)
+		nanosleep(&(struct timespec){0, BUSY_NS}, NULL);
 	if (rc)
 		return rc == -ECONNRESET ? -EAGAIN : rc;
 	if (m.head.count != n)

@@ -142,8 +142,7 @@ int sluice_blob_exists(sluice_store *store, const char *name)
 
 	if (rc)
 		return rc == -ENOENT ? 0 : rc;
-	return m.info.items[0].state == SLUICE_BLOB_IS_SEALED ||
-	       m.info.items[0].state == SLUICE_BLOB_IS_SPILLED;
+	return m.info.items[0].state != SLUICE_BLOB_IS_CREATED;
 }
 
 /* Copies an item of a reply, with the index that the device has in this process. */

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "lib/daemon.h"
@@ -376,6 +377,46 @@ static void fill_all(struct daemon *d, const char *why)
 		check(d->store, named("b/%u", i), 9 * MIB);
 	for (unsigned i = 1; i < count; i++)
 		assert_ok(sluice_blob_delete(d->store, named("b/%u", i)));
+	assert_nothing_left(d->store);
+}
+
+/* The answer to its seal waits in its socket meanwhile, longer than for a client that runs. */
+DAEMON_TEST(a_maker_that_is_stopped_in_its_seal_has_its_blob)
+{
+	pid_t server = daemon_server(d, 0), maker;
+	int status, ready[2];
+	char byte;
+
+	assert_int_equal(pipe(ready), 0);
+	maker = fork();
+	if (!maker) {
+		sluice_store *own;
+		sluice_blob *blob;
+		bool right = !sluice_store_open(d->path, NULL, &own) &&
+		             !create_on(own, "made", 9 * MIB, -1, 0, &blob) &&
+		             write(ready[1], "", 1) == 1;
+
+		/* The server is stopped now, or soon. */
+		sleep_ms(200);
+		right = right && !sluice_blob_seal(blob) && blob_is(blob, "made", 9 * MIB);
+		_exit(!right);
+	}
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	kill(server, SIGSTOP);
+	sleep_ms(500);
+	kill(maker, SIGSTOP);
+	assert_int_equal(waitpid(maker, &status, WUNTRACED), maker);
+	assert_true(WIFSTOPPED(status));
+	kill(server, SIGCONT);
+	sleep_ms(1500);
+	fill(d->store, "b", 12, 9 * MIB);
+	assert_int_equal(state_of(d->store, "made"), SLUICE_BLOB_IS_SEALED);
+	kill(maker, SIGCONT);
+	assert_int_equal(child_status(maker), 0);
+	close(ready[0]);
+	close(ready[1]);
+	delete_all(d->store, "b", 12);
+	assert_ok(sluice_blob_delete(d->store, "made"));
 	assert_nothing_left(d->store);
 }
 

@@ -5,7 +5,9 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -514,6 +516,97 @@ DAEMON_TEST(a_time_out_needs_no_server)
 	assert_ok(sluice_store_close(other));
 	assert_let_go(blob, d->store, "there");
 	assert_ok(sluice_blob_delete(d->store, "missing"));
+	assert_idle(d->store);
+}
+
+static void nothing(int number)
+{
+	(void)number;
+}
+
+/* So also for the thread that cannot send, because the socket is full. */
+DAEMON_TEST(a_signal_does_not_shorten_a_time_out)
+{
+	const struct sigaction action = {.sa_handler = nothing};
+	const struct itimerval often = {{0, 5000}, {0, 5000}}, never = {{0, 0}, {0, 0}};
+	pid_t server = daemon_server(d, 0);
+	struct getter getters[20], own;
+	pthread_t threads[COUNT_OF(getters)];
+	sigset_t alarm, before;
+	double start;
+
+	assert_int_equal(sigaction(SIGALRM, &action, NULL), 0);
+	sigemptyset(&alarm);
+	sigaddset(&alarm, SIGALRM);
+	assert_int_equal(pthread_sigmask(SIG_BLOCK, &alarm, &before), 0);
+	own = (struct getter){
+		.store = d->store, .name = "missing", .count = SLUICE_BLOB_BATCH, .before = 300};
+	kill(server, SIGSTOP);
+	for (unsigned i = 0; i < COUNT_OF(getters); i++) {
+		getters[i] = own;
+		assert_int_equal(pthread_create(&threads[i], NULL, get_by_time, &getters[i]), 0);
+	}
+	sleep_ms(100);
+	assert_int_equal(pthread_sigmask(SIG_SETMASK, &before, NULL), 0);
+	assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
+	start = seconds_now();
+	get_by_time(&own);
+	assert_true(seconds_now() - start >= 0.3);
+	assert_int_equal(setitimer(ITIMER_REAL, &never, NULL), 0);
+	for (unsigned i = 0; i < COUNT_OF(getters); i++)
+		pthread_join(threads[i], NULL);
+	kill(server, SIGCONT);
+	assert_int_equal(own.rc[0], -ETIMEDOUT);
+	assert_idle(d->store);
+}
+
+DAEMON_TEST(without_a_descriptor_no_store_is_opened)
+{
+	struct rlimit before, few;
+	sluice_store *store = NULL;
+	int next = dup(0), rc = -EMFILE;
+
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	few = before;
+	close(next);
+	/* A descriptor more each time; the socket takes the first. */
+	for (few.rlim_cur = (rlim_t)next; rc == -EMFILE && !setrlimit(RLIMIT_NOFILE, &few);
+	     few.rlim_cur++)
+		rc = sluice_store_open(d->path, NULL, &store);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+	assert_ok(rc);
+	assert_true(few.rlim_cur > (rlim_t)next + 3);
+	assert_ok(sluice_store_close(store));
+}
+
+/* The server takes so many waits of a client; the gets of two threads more wait in the client. */
+DAEMON_TEST(a_get_beyond_all_waits_does_not_ask_all_the_time)
+{
+	enum { WAITS = 128 };
+	struct getter getters[WAITS + 2];
+	pthread_t threads[COUNT_OF(getters)];
+	uint64_t refused;
+
+	for (unsigned i = 0; i < COUNT_OF(getters); i++) {
+		getters[i] = (struct getter){
+			.store = d->store, .name = "late", .count = 1, .after = true};
+		assert_int_equal(pthread_create(&threads[i], NULL, get_by_time, &getters[i]), 0);
+	}
+	while (stats_of(d->store).waiting < WAITS)
+		sleep_ms(1);
+	refused = stats_of(d->store).refused;
+	sleep_ms(500);
+	refused = stats_of(d->store).refused - refused;
+	assert_ok(sluice_blob_release(put(d->store, "late", 100, 0)));
+	for (unsigned i = 0; i < COUNT_OF(getters); i++) {
+		pthread_join(threads[i], NULL);
+		assert_ok(getters[i].rc[1]);
+		assert_blob(getters[i].blob, "late", 100);
+		assert_ok(sluice_blob_release(getters[i].blob));
+	}
+	print_message("%llu requests were refused\n", (unsigned long long)refused);
+	assert_in_range(refused, 1, 300);
+	assert_ok(sluice_blob_delete(d->store, "late"));
 	assert_idle(d->store);
 }
 

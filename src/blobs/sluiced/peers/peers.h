@@ -98,11 +98,13 @@ void sl_peer_free_dead(struct sl_server *server);
 
 /* -------------------------------------------------------------------------------------- holds */
 
-/* Holds a blob, a second at most, until the peer has taken the answer with that serial number. */
+/* Holds a blob until the peer has taken that answer, for a second at most once it has read it. */
 void sl_peer_hold(struct sl_server *server, struct sl_peer *peer, uint32_t serial, uint32_t slot);
 /* Ends the holds of answers up to that serial number, and expired holds. */
 void sl_peer_unhold(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int64_t now);
 int sl_handle_nudge(struct sl_server *server, struct sl_peer *peer);
+/* Returns true if the peer has read all messages to it, or has hung up. */
+bool sl_peer_has_read(const struct sl_peer *peer);
 
 /* ----------------------------------------------------------------------------------- messages */
 

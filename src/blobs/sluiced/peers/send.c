@@ -45,17 +45,23 @@ static void peer_shut_down(struct sl_peer *peer)
 	shutdown(peer->fd, SHUT_RDWR);
 }
 
+bool sl_peer_has_read(const struct sl_peer *peer)
+{
+	int unread;
+
+	return sl_list_empty(&peer->out) &&
+	       (peer->fd < 0 || (!ioctl(peer->fd, SIOCOUTQ, &unread) && !unread));
+}
+
 /*
  * Bounds the unread descriptors of each client: the kernel counts them against the limit of open
  * files of the server's user.
  */
 int sl_peer_admit_descriptor(struct sl_peer *peer)
 {
-	int unread = 1;
-
 	if (peer->descriptors < DESCRIPTORS_MOST)
 		return 0;
-	if (!sl_list_empty(&peer->out) || ioctl(peer->fd, SIOCOUTQ, &unread) || unread)
+	if (!sl_peer_has_read(peer))
 		return sl_fail(-EAGAIN, "the client has not read %d descriptors that it asked for",
 		               DESCRIPTORS_MOST);
 	peer->descriptors = 0;
