@@ -717,6 +717,14 @@ def test_a_size_that_is_given_bounds_a_file_object(there):
         assert file.read() == DATA
 
 
+def test_the_cache_that_dask_names_is_no_option_of_a_file(there):
+    fs, where = there
+    with fs.open(where, default_cache="none") as file:
+        assert file.read() == DATA
+    with pytest.raises(TypeError):
+        fs.open(where, default_caches="none")
+
+
 def test_pyarrow_reads_local_files_by_sluice(path):
     pyarrow = pytest.importorskip("pyarrow.fs", reason="pyarrow is not installed")
     kept = pyarrow._ensure_filesystem(fsspec.filesystem("sluice+file"))
