@@ -100,6 +100,20 @@ module sluice
       import
       type(c_ptr), value :: writer
     end subroutine
+    ! In long steps of a program that has begun MPI below MPI_THREAD_MULTIPLE.
+    integer(c_int) function sluice_writer_progress(writer) bind(c)
+      import
+      type(c_ptr), value :: writer
+    end function
+    ! values: c_loc() of an array of that type.
+    integer(c_int) function sluice_writer_add_coordinate(writer, name, type, count, values, attributes, &
+      attribute_count) bind(c)
+      import
+      type(c_ptr), value :: writer, values, attributes
+      character(kind=c_char), intent(in) :: name(*)
+      integer(c_int), value :: type
+      integer(c_size_t), value :: count, attribute_count
+    end function
     integer(c_int) function sluice_writer_attributes(writer, attributes, count) bind(c)
       import
       type(c_ptr), value :: writer

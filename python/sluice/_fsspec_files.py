@@ -184,7 +184,7 @@ class BufferedFile(AbstractBufferedFile):
         self.__dict__.pop("file", None)
 
     def readinto(self, buffer: Any) -> int:
-        view = memoryview(buffer).cast("B")
+        view = memoryview(buffer).cast("B")[: max(self.size - self.loc, 0)]
         if not isinstance(self.cache, _Cache) or not self.cache.passes(self.loc, len(view)):
             return int(super().readinto(view))
         moved: int = self.file.read_into(view, self.loc)

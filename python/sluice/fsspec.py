@@ -153,6 +153,7 @@ class _Reads:
 
     def _open(self, path: str, mode: str = "rb", block_size: int | None = None, autocommit: bool = True,
               cache_options: Any = None, size: int | None = None, **options: Any) -> Any:
+        options.pop("default_cache", None)  # of dask, where no cache_type is given
         if mode == "rb":
             block = block_size or self._block
             version = {name: value for name, value in options.items() if name != "cache_type"}

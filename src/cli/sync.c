@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fnmatch.h>
 #include <fts.h>
+#include <linux/limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -56,6 +57,12 @@ static int compare_known(const void *a, const void *b)
 	return strcmp(((const struct cli_known *)a)->name, ((const struct cli_known *)b)->name);
 }
 
+/* Of the names below a folder none comes before it or behind it. */
+static int compare_below(const void *folder, const void *known)
+{
+	return strncmp(folder, ((const struct cli_known *)known)->name, strlen(folder));
+}
+
 static void sync_sort(struct cli_sync_options *sync)
 {
 	sync->sorted = sync->known_count;
@@ -83,10 +90,12 @@ bool cli_is_marker(const struct sluice_entry *entry)
 static char *sync_root(const char *uri)
 {
 	CLI_OWNED char *path = cli_local_path(uri);
-	CLI_OWNED char *real =
-		path ? realpath(path, NULL)
-		     : cli_format("%s", uri + (cli_is_object(uri) ? strlen("s3://") : 0));
-	char *folder = real ? cli_format("%s/", real) : NULL;
+	char real[PATH_MAX], *folder = NULL;
+
+	/* Of a path that is not there realpath() finds the beginning. */
+	if (!path || realpath(path, real) || errno == ENOENT)
+		folder = cli_format("%s/",
+		                    path ? real : uri + (cli_is_object(uri) ? strlen("s3://") : 0));
 
 	for (size_t n = folder ? strlen(folder) : 0; n > 1 && folder[n - 2] == '/'; n--)
 		folder[n - 1] = '\0';
@@ -183,7 +192,16 @@ bool cli_sync_takes(struct cli_sync_options *sync, const char *target, bool insi
 	               : newer;
 }
 
-/* Adds what a folder has and the source has not. */
+/* Tells whether the source has files in that folder. */
+static bool sync_has_below(const struct cli_sync_options *sync, const char *folder)
+{
+	CLI_OWNED char *below = cli_format("%s/", folder);
+
+	return sync->sorted &&
+	       bsearch(below, sync->known, sync->sorted, sizeof(*sync->known), compare_below);
+}
+
+/* Adds what a folder has and the source has not. Files were copied through links to folders. */
 static int sync_walk(struct cli_sync_options *sync)
 {
 	FTS *fts = fts_open((char *[]){sync->folder, NULL},
@@ -200,7 +218,8 @@ static int sync_walk(struct cli_sync_options *sync)
 
 		name += strspn(name, "/");
 		if (info == FTS_F || info == FTS_SL || info == FTS_SLNONE || info == FTS_DEFAULT) {
-			if (!sync_find(sync, name))
+			if (!sync_find(sync, name) &&
+			    !(info == FTS_SL && sync_has_below(sync, name)))
 				sync_add(sync, name);
 		} else if (info != FTS_D && info != FTS_DP &&
 		           (entry->fts_level || entry->fts_errno != ENOENT)) {

@@ -156,6 +156,17 @@ sync_copies_what_differs_between_folders() {
 	diff -r --no-dereference from to > diff || fail "$(cat diff)"
 }
 
+sync_keeps_links_that_it_has_copied_through() {
+	mkdir -p from/a to else
+	echo text | tee from/a/x > from/b-y
+	ln -s ../else to/a
+	ln -s ../else to/b
+	ln -s ../else to/mine
+	status 0 "$sluice" sync --delete from to
+	[ "$(sort out)" = "$(printf 'delete to/b\ndelete to/mine')" ] || fail "$(cat out)"
+	[ "$(cat to/a/x)" = text ] || fail "the copy is gone"
+}
+
 times_beyond_all_clocks_are_compared() {
 	mkdir from
 	echo text > from/a
@@ -182,12 +193,12 @@ sync_refuses_what_is_no_pair_of_folders() {
 	status 1 "$sluice" sync --delete none c
 	says "'none' is no folder"
 	status 1 "$sluice" sync --delete c none/deep
-	for pair in "a a" "a a/b" "a/b a" "link a/." ". a" "a/b/ ./"; do
+	for pair in "a a" "a a/b" "a/b a" "link a/." ". a" "a/b/ ./" "a a/new" "a link/new/deep" ". ./new"; do
 		# shellcheck disable=SC2086 # two words
 		status 1 "$sluice" sync --delete $pair
 		says "are one, or one is in the other"
 	done
-	[ "$(cat a/file)" = text ] || fail "a file is gone"
+	[ "$(cat a/file)" = text ] && [ ! -e a/new ] || fail "a file is gone, or a folder was made"
 	echo mine > c/mine
 	mkfifo a/fifo
 	status 1 "$sluice" sync --delete a c

@@ -68,6 +68,71 @@ def simulation():
     assert 0 <= fields[0].min() and 0.2 < fields[0][-1].max() < 1, fields[0][-1].max()
 
 
+# MPI_Init(): messages move in calls of the writer alone. Ranks have a column of u(6, ranks) each.
+ALONE = """
+program alone
+  use mpi_f08
+  use sluice
+  implicit none
+  type(c_ptr) :: context, writer, series
+  type(sluice_series_options) :: options
+  type(sluice_block) :: block
+  character(kind=c_char), target :: names(2, 3) = reshape(["t", c_null_char, "y", c_null_char, "x", c_null_char], &
+    [2, 3])
+  type(c_ptr), target :: dimensions(3)
+  real(c_float), target :: u(6)
+  real(c_double), target :: x(6) = [0d0, 0.1d0, 0.2d0, 0.3d0, 0.4d0, 0.5d0]
+  integer :: rank, ranks, i
+
+  call MPI_Init()
+  call MPI_Comm_rank(MPI_COMM_WORLD, rank)
+  call MPI_Comm_size(MPI_COMM_WORLD, ranks)
+  call must(sluice_context_new(c_null_ptr, context))
+  call must(sluice_writer_open_mpi_fortran(context, MPI_COMM_WORLD%MPI_VAL, "run.h5"//c_null_char, c_null_ptr, writer))
+  if (rank == 0) then
+    call must(sluice_writer_add_coordinate(writer, "x"//c_null_char, sluice_float64, 6_c_size_t, c_loc(x), c_null_ptr, &
+      0_c_size_t))
+  end if
+  dimensions = [c_loc(names(1, 1)), c_loc(names(1, 2)), c_loc(names(1, 3))]
+  options%size = c_sizeof(options)
+  options%type = sluice_float32
+  options%rank = 2
+  options%shape(1:2) = [ranks, 6]
+  options%dimensions = c_loc(dimensions)
+  block%start(1:2) = [rank, 0]
+  block%count(1:2) = [1, 6]
+  call must(sluice_series_add_block(writer, "u"//c_null_char, options, block, -1_c_int, series))
+  do i = 1, 20
+    u = 100 * rank + i
+    call must(sluice_series_push(series, c_loc(u), c_null_ptr, -1_c_int))
+    call must(sluice_writer_progress(writer))
+  end do
+  call must(sluice_writer_close(writer, -1_c_int))
+  call must(sluice_context_close(context))
+  call MPI_Finalize()
+contains
+  subroutine must(rc)
+    integer(c_int), intent(in) :: rc
+
+    if (rc >= 0) return
+    write (*, *) sluice_message()
+    call MPI_Abort(MPI_COMM_WORLD, 1)
+  end subroutine
+end program
+"""
+
+
+def alone():
+    os.remove("run.h5")
+    with open("alone.f90", "w", encoding="utf-8") as file:
+        file.write(ALONE)
+    build("alone.f90")
+    run(*mpirun.launcher(LIBRARY), "-n", "3", "./run")
+    with h5py.File("run.h5", "r") as found:
+        assert (found["u"][...] == numpy.arange(1, 21)[:, None, None] + numpy.array([0, 100, 200])[None, :, None]).all()
+        assert found["u"].shape == (20, 3, 6) and found["u"].dims[2][0] == found["x"] and found["x"][5] == 0.5
+
+
 # Of two rows a rank of three has none.
 for rows in (70, 2):
     with tempfile.TemporaryDirectory(dir=os.environ.get("SLUICE_TEST_DIR")) as folder:
@@ -85,4 +150,5 @@ for rows in (70, 2):
             assert "run.h5' exists" in why, why
             if language == "fortran":
                 simulation()
+                alone()
         os.chdir("/")

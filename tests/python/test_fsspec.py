@@ -710,8 +710,19 @@ def test_a_size_that_is_given_bounds_a_file_object(there):
     fs, where = there
     with fs.open(where, size=100) as file:
         assert file.read() == DATA[:100] and file.size == 100
+    with fs.open(where, size=100) as file:  # also where a read goes past the cache, right into its buffer
+        file.seek(10)
+        assert [file.readinto(bytearray(2 << 20)) for _ in range(2)] == [90, 0]
     with fs.open(where, size=1 << 40) as file:
         assert file.read() == DATA
+
+
+def test_the_cache_that_dask_names_is_no_option_of_a_file(there):
+    fs, where = there
+    with fs.open(where, default_cache="none") as file:
+        assert file.read() == DATA
+    with pytest.raises(TypeError):
+        fs.open(where, default_caches="none")
 
 
 def test_pyarrow_reads_local_files_by_sluice(path):

@@ -69,12 +69,12 @@ static int local_open_or_make(struct sl_local *local, int flags, mode_t mode)
 	int fd;
 
 	if (flags & O_CREAT) {
-		fd = open(local->path, flags | O_EXCL, mode);
+		fd = TEMP_FAILURE_RETRY(open(local->path, flags | O_EXCL, mode));
 		local->made = fd >= 0;
 		if (fd >= 0 || errno != EEXIST || flags & O_EXCL)
 			return fd;
 	}
-	return open(local->path, flags, mode);
+	return TEMP_FAILURE_RETRY(open(local->path, flags, mode));
 }
 
 /* Removes the file if a failed open has made it, unless another file has its name by now. */
@@ -227,6 +227,15 @@ static void local_find_file_system(struct sl_local *local, const struct stat *st
 		                           (uint64_t)local->remote << 1 | local->blocks);
 }
 
+/* Whether a file has bytes, though its server or process says that it has none. */
+static bool local_has_hidden_bytes(const struct sl_local *local, const struct stat *stat)
+{
+	char byte;
+
+	return local->blocks && !stat->st_size && !(local->flags & SLUICE_OPEN_WRITE) &&
+	       pread(local->descriptor, &byte, 1, 0) > 0;
+}
+
 static void local_find_abilities(struct sl_local *local)
 {
 	const struct sl_kernel *kernel = &local->core->kernel;
@@ -291,6 +300,7 @@ static int local_prepare(struct sl_local *local, const struct sluice_open_option
 		return sl_fail(-errno, "cannot truncate '%s': %s", local->path,
 		               sl_error_text(-errno));
 	local_find_file_system(local, &stat);
+	local->pseudo |= local_has_hidden_bytes(local, &stat);
 	local_find_abilities(local);
 	if (options->expected_size && !local->block_device)
 		return local_fallocate(local, FALLOC_FL_KEEP_SIZE, 0, options->expected_size);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A file system with one file, spoken over /dev/fuse (linux/fuse.h), by a process of its own: this one may end with
- * requests that are not answered.
+ * A file system with two files, of which one tells no length, spoken over /dev/fuse (linux/fuse.h), by a process of
+ * its own: this one may end with requests that are not answered.
  */
 #include <fcntl.h>
 #include <linux/fuse.h>
@@ -16,7 +16,7 @@
 
 #include "local/slow.h"
 
-enum { FILE_NODE = 2, REQUEST = 2 << 20 };
+enum { FILE_NODE = 2, UNSIZED_NODE, REQUEST = 2 << 20 };
 
 static int device = -1;
 static pid_t server;
@@ -37,7 +37,7 @@ static struct fuse_attr attributes(uint64_t node)
 {
 	struct fuse_attr a = {.ino = node, .blksize = 4096, .nlink = 1};
 
-	a.mode = node == FILE_NODE ? S_IFREG | 0666 : S_IFDIR | 0755;
+	a.mode = node >= FILE_NODE ? S_IFREG | 0666 : S_IFDIR | 0755;
 	a.size = node == FILE_NODE ? SLOW_BYTES : 0;
 	a.blocks = a.size / 512;
 	return a;
@@ -46,11 +46,13 @@ static struct fuse_attr attributes(uint64_t node)
 /* Who asks for the size is never answered from what the kernel remembers. */
 static void serve_lookup(const struct fuse_in_header *in)
 {
+	const char *name = (const char *)(in + 1);
 	struct fuse_entry_out entry = {.nodeid = FILE_NODE, .entry_valid = 3600};
-	bool found = strcmp((const char *)(in + 1), "file") == 0;
+	bool unsized = strcmp(name, "unsized") == 0;
 
-	entry.attr = attributes(FILE_NODE);
-	reply(in, found ? 0 : -ENOENT, &entry, sizeof(entry));
+	entry.nodeid += unsized;
+	entry.attr = attributes(entry.nodeid);
+	reply(in, unsized || strcmp(name, "file") == 0 ? 0 : -ENOENT, &entry, sizeof(entry));
 }
 
 static void serve_attributes(const struct fuse_in_header *in)
@@ -89,6 +91,16 @@ static void serve_write(const struct fuse_in_header *in)
 	reply(in, 0, &out, sizeof(out));
 }
 
+/* The first open of the file without a length is interrupted. */
+static void serve_open(const struct fuse_in_header *in)
+{
+	static _Atomic bool interrupted;
+	struct fuse_open_out open = {.open_flags = in->nodeid >= FILE_NODE ? FOPEN_DIRECT_IO : 0};
+	bool first = in->nodeid == UNSIZED_NODE && !atomic_exchange(&interrupted, true);
+
+	reply(in, first ? -EINTR : 0, &open, sizeof(open));
+}
+
 static void *serve(void *request)
 {
 	const struct fuse_in_header *in = request;
@@ -99,7 +111,6 @@ static void *serve(void *request)
 	                             .congestion_threshold = 1000,
 	                             .max_write = 1 << 20,
 	                             .max_pages = 256};
-	struct fuse_open_out open = {.open_flags = in->nodeid == FILE_NODE ? FOPEN_DIRECT_IO : 0};
 	struct fuse_statfs_out fs = {.st = {.bsize = 4096,
 	                                    .blocks = 1 << 20,
 	                                    .bfree = 1 << 19,
@@ -119,7 +130,7 @@ static void *serve(void *request)
 		break;
 	case FUSE_OPEN:
 	case FUSE_OPENDIR:
-		reply(in, 0, &open, sizeof(open));
+		serve_open(in);
 		break;
 	case FUSE_READ:
 		serve_read(in);

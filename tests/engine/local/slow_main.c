@@ -310,6 +310,31 @@ SLOW_TEST(syncs_that_hang_leave_other_files_alone)
 		pthread_join(threads[i], NULL);
 }
 
+/* As cp(1) does. Its open is interrupted, too. */
+SLOW_TEST(a_file_that_tells_no_length_is_read_to_its_end)
+{
+	struct sluice_file_info stat = {.size = sizeof(stat)};
+	struct buffer b = buffer_new(SLOW_BYTES + MIB, 0);
+	char path[sizeof(slow_path) + sizeof("unsized")];
+	sluice_file *file;
+	sluice_op *op;
+
+	snprintf(path, sizeof(path), "%.*s/unsized", (int)(strrchr(slow_path, '/') - slow_path),
+	         slow_path);
+	if (by_fuse) {
+		file = open_read(fixture->ctx, path);
+		assert_ok(sluice_stat(file, &stat));
+		assert_true(stat.flags & SLUICE_STAT_SIZE_UNKNOWN);
+		op = start_read(file, b.data, b.length, 0);
+		assert_moves(op, SLOW_BYTES);
+		assert_pattern(b.data, SLOW_BYTES, 0, SLOW_SEED);
+		assert_ok(sluice_close(file));
+	}
+	buffer_free(&b);
+	if (!by_fuse)
+		skip();
+}
+
 /* ------------------------------------------------------------------------------- stream order */
 
 static void read_on(sluice_file *file, void *memory, sluice_stream stream, sluice_op **op)
