@@ -136,9 +136,9 @@ class Collection(_core.Collection, Mapping[str, Any]):
     def newer(self, timeout: float | None = None, *, origin: bool = False) -> Call:
         """Wait until another collection has the name: `await m.newer()`, or m.newer().wait(), is that one.
 
-        timeout: seconds, or None; then TimeoutError is raised. cancel() ends the wait, and so does the program that drops
-        the call, unless it has a callback. origin: ask the origin once, and fetch the object if it is another than the
-        one that the collection of this name was fetched from; the result is None if there is no newer.
+        timeout: seconds, or None; then TimeoutError is raised. cancel() ends the wait, and so does a program that drops
+        the call, unless it has a callback. origin: ask the origin once, and fetch the object if it is another than that
+        from which the collection of this name was fetched; the result is None if there is no newer.
         """
         return Call(self._refreshed) if origin else _Newer(self, timeout)
 
@@ -180,7 +180,7 @@ class Collection(_core.Collection, Mapping[str, Any]):
 
 
 class _Newer(Call):
-    """A wait for another collection of a name, by a thread with a watch, which cancel() or the end of this object ends."""
+    """A wait for another collection of a name, by a thread with a watch, until cancel() or the end of this object."""
 
     _process = 0  # of the thread
 
