@@ -494,7 +494,7 @@ struct sl_cut sl_http_limit_cut(struct sl_http_limit *limit, uint64_t all, uint6
 	atomic_store_explicit(&limit->ahead, ahead, memory_order_relaxed);
 	if (all <= WHOLE && ahead >= MANY_BYTES)
 		part = largest = ahead / allowed >= all ? WHOLE : LONG_PART;
-	else if (all <= LONG_PART && atomic_load_explicit(&limit->waits, memory_order_relaxed))
+	else if (all <= WHOLE && atomic_load_explicit(&limit->waits, memory_order_relaxed))
 		part = LONG_PART;
 
 	part = SL_MIN(SL_MIN(part, SL_MAX(fits, LEAST_PART)), largest);

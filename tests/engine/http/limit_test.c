@@ -315,6 +315,7 @@ TEST(a_short_operation_is_whole_beside_many)
 	sl_http_limits_destroy(&limits);
 	begin(&s, &(const struct server){.each = 1, .most = 1, .left = 1});
 	assert_int_equal(sl_http_limit_cut(s.limit, SHORT, SHORT, UINT64_MAX).length, SHORT);
+	assert_int_equal(sl_http_limit_cut(s.limit, 2 * SHORT, SHORT, UINT64_MAX).length, SHORT);
 	end(&s);
 }
 
