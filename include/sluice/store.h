@@ -454,8 +454,8 @@ SLUICE_API int sluice_blob_get_many(sluice_store *s, const char *const *names, s
  * Returns the bytes, valid until the release. They are aligned to 4096 bytes and mapped read-only:
  * writing to them ends the program, and on a device fails or stops the device. Blobs of kind
  * SLUICE_BLOB_OF_PROCESS are neither aligned nor mapped read-only. Returns NULL if the seal of the
- * blob returned -ENOBUFS, or if the blob was deleted before this process, which sealed it, could
- * hold it.
+ * blob returned -ENOBUFS, or if the blob was deleted, or spilled while this process was stopped
+ * with the answer read, before this process, which sealed it, could hold it.
  */
 SLUICE_API const void *sluice_blob_data(const sluice_blob *b);
 /*

@@ -384,7 +384,7 @@ static void fill_all(struct daemon *d, const char *why)
 DAEMON_TEST(a_maker_that_is_stopped_in_its_seal_has_its_blob)
 {
 	pid_t server = daemon_server(d, 0), maker;
-	int status, ready[2];
+	int status, state, ready[2];
 	char byte;
 
 	assert_int_equal(pipe(ready), 0);
@@ -410,9 +410,10 @@ DAEMON_TEST(a_maker_that_is_stopped_in_its_seal_has_its_blob)
 	kill(server, SIGCONT);
 	sleep_ms(1500);
 	fill(d->store, "b", 12, 9 * MIB);
-	assert_int_equal(state_of(d->store, "made"), SLUICE_BLOB_IS_SEALED);
+	state = state_of(d->store, "made");
 	kill(maker, SIGCONT);
 	assert_int_equal(child_status(maker), 0);
+	assert_int_equal(state, SLUICE_BLOB_IS_SEALED);
 	close(ready[0]);
 	close(ready[1]);
 	delete_all(d->store, "b", 12);
