@@ -121,7 +121,6 @@ int sl_h5_chunk_store_last(struct sl_h5_dataset *dataset, uint64_t frame, const 
                            const void *bytes, size_t n, bool there)
 {
 	struct sl_vfd_chunk chunk = {.in = {.bytes = bytes, .n = n, .last = true}};
-
 	int err = chunk_store(dataset, frame, offset, 0, &chunk, !there);
 
 	return there && sl_is_full(err) ? 0 : err;

@@ -49,9 +49,11 @@ static int file_check_name(struct sl_h5_file *file)
 	return 0;
 }
 
+/* Of the longest file allowed no wait makes a longer one. */
 static bool is_to_be_tried_again(const struct sl_h5_file *file, int err)
 {
-	return sl_is_full(err) && !file->vfd.error && file->full && file->full(file->argument, err);
+	return sl_is_full(err) && err != -EFBIG && !file->vfd.error && file->full &&
+	       file->full(file->argument, err);
 }
 
 int sl_h5_settle(struct sl_h5_file *file)

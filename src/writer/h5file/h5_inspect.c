@@ -213,7 +213,6 @@ static void dataset_inspect(struct inspected *x, hid_t file)
 	/* Of a contiguous dataset, how many are stored. */
 	if (H5Aexists(x->id, "sluice_frames") > 0) {
 		hid_t attribute = H5Aopen(x->id, "sluice_frames", H5P_DEFAULT);
-
 		hid_t space = H5Aget_space(attribute), type = H5Aget_type(attribute);
 
 		/* As many numbers as there is memory for. */

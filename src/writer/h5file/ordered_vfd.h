@@ -130,7 +130,7 @@ void sl_ordered_vfd_give_up(struct sl_ordered_vfd *vfd, uint64_t start, uint64_t
 /* Reads for HDF5, with zeros behind the end of the file. 0, or -errno with a message of HDF5. */
 int sl_vfd_read(int fd, haddr_t start, size_t size, void *buffer);
 
-/* Returns whether an error means a full disk or an exceeded quota. */
+/* Returns whether an error means a full disk, an exceeded quota, or the longest file allowed. */
 bool sl_is_full(int error);
 
 #endif

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -37,15 +38,15 @@ static bool has_plenty(const struct ordered_file *file, haddr_t bytes)
 static int ordered_take_space(struct ordered_file *file, haddr_t end)
 {
 	haddr_t from = SL_MAX(file->eof, file->taken);
-	int done;
+	int done = TEMP_FAILURE_RETRY(fallocate(file->fd, FALLOC_FL_KEEP_SIZE, from, end - from));
 
-	done = TEMP_FAILURE_RETRY(fallocate(file->fd, FALLOC_FL_KEEP_SIZE, from, end - from));
 	file->taken = done ? from : end;
 	return done ? -errno : 0;
 }
 
 int sl_ordered_vfd_room(struct sl_ordered_vfd *vfd, uint64_t bytes)
 {
+	struct rlimit most = {RLIM_INFINITY, RLIM_INFINITY};
 	struct ordered_file *file;
 	haddr_t end;
 	int err = 0;
@@ -53,9 +54,12 @@ int sl_ordered_vfd_room(struct sl_ordered_vfd *vfd, uint64_t bytes)
 	sl_mutex_lock(&vfd->mutex);
 	file = vfd->file;
 	end = file ? SL_MAX(file->eoa, file->granted) + bytes + AHEAD + vfd->ahead : 0;
-	if (file && !vfd->error && SL_MAX(file->eof, file->taken) < end &&
-	    !has_plenty(file, bytes)) {
-		err = ordered_take_space(file, end + STEP);
+	getrlimit(RLIMIT_FSIZE, &most);
+	if (file && !vfd->error && end > most.rlim_cur) {
+		err = -EFBIG;
+	} else if (file && !vfd->error && SL_MAX(file->eof, file->taken) < end &&
+	           !has_plenty(file, bytes)) {
+		err = ordered_take_space(file, SL_MIN(end + STEP, most.rlim_cur));
 		if (err)
 			err = ordered_take_space(file, end);
 		/* Where the file system cannot, it is not asked again, and the write sees. */

@@ -119,15 +119,13 @@ int sl_ordered_reserve(struct ordered_file *file, uint64_t end)
 	done = TEMP_FAILURE_RETRY(fallocate(file->fd, 0, file->eof, end - file->eof));
 	if (done < 0 && (errno == EOPNOTSUPP || errno == ENOSYS))
 		done = ftruncate(file->fd, end);
-	if (done < 0)
-		return -errno;
-	file->eof = end;
-	return 0;
+	file->eof = done < 0 ? file->eof : end;
+	return done < 0 ? -errno : 0;
 }
 
 bool sl_is_full(int error)
 {
-	return error == -ENOSPC || error == -EDQUOT;
+	return error == -ENOSPC || error == -EDQUOT || error == -EFBIG;
 }
 
 /* ------------------------------------------------------------------------------------- held */
@@ -197,10 +195,8 @@ static int ordered_hold(struct ordered_file *file, H5FD_mem_t type, haddr_t star
 {
 	bool new = start >= file->flushed_eoa &&type != H5FD_MEM_SUPER;
 	enum rank rank = new ? RANK_NEW : rank_of(file->vfd, type, start, bytes, size);
-	int err = 0;
+	int err = held_is_full(file, size) ? sl_held_forget(&file->held, start, start + size) : 0;
 
-	if (held_is_full(file, size))
-		err = sl_held_forget(&file->held, start, start + size);
 	if (!err && held_is_full(file, size))
 		err = write_new(file);
 	/* Over the limit while the disk is full, which is waited for in the next settle. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A disk that becomes full, wherever a writer is at that moment. */
 #include <pthread.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "frames/field.h"
@@ -294,6 +295,39 @@ FIXTURE_TEST(a_fixed_number_of_frames_that_has_no_room_is_refused)
 	assert_refused(field_add(w, "p", "none", FRAMES, &p), ENOSPC, "no room for the 40 frames");
 	assert_refused(sluice_writer_close(w, PATIENCE_MS), ENOSPC, "No space left");
 	assert_disk_has(0);
+}
+
+/* The process is not ended by SIGXFSZ, and the writer does not wait. */
+FIXTURE_TEST(a_file_as_long_as_it_may_be_has_all_frames_that_were_stored)
+{
+	struct rlimit all, most;
+
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &all), 0);
+	field_full_disk_ms = -1;
+	for (unsigned kib = 120; kib < 420; kib += 50) {
+		struct sluice_writer_counts stats = {.size = sizeof(stats)};
+		const char *path = disk_file(2000);
+		uint64_t frame = 0;
+		sluice_series *s;
+		sluice_writer *w;
+		int rc;
+
+		assert_ok(field_open(f->ctx, path, 0, &w));
+		assert_ok(field_add(w, "u", kib % 100 ? "none" : "deflate", 0, &s));
+		most = all;
+		most.rlim_cur = kib << 10;
+		assert_int_equal(setrlimit(RLIMIT_FSIZE, &most), 0);
+		do
+			rc = field_put(s, "u", frame, frame + 1);
+		while (!rc && ++frame);
+		assert_int_equal(rc, -EFBIG);
+		assert_ok(sluice_writer_stats(w, &stats));
+		assert_true(stats.stored);
+		assert_refused(sluice_writer_close(w, PATIENCE_MS), EFBIG, "no room for frame");
+		assert_int_equal(setrlimit(RLIMIT_FSIZE, &all), 0);
+		assert_int_equal(field_look(path, "u", stats.stored, frame), 0);
+	}
+	field_full_disk_ms = 0;
 }
 
 int main(int argc, char **argv)
