@@ -118,7 +118,8 @@ static int pipeline_new_memory(struct pipeline *p)
 		p->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
 		                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	p->memory = p->memory == MAP_FAILED ? NULL : p->memory;
-	if (!p->memory && p->depth > DEPTH) {
+	if (!p->memory && p->chunk_bytes == FAR_CHUNK) {
+		p->chunk_bytes = LARGE_CHUNK;
 		p->depth = DEPTH;
 		return pipeline_new_memory(p);
 	}
