@@ -67,7 +67,7 @@ struct sluice_context *sl_file_context(const struct sluice_file *file);
  * Submits an operation of the library itself to or from host memory, not in stream order. It has no
  * handle and is not counted among SLUICE_MAX_OPERATIONS. over() runs when the result is fixed, on
  * the thread that ends the operation; that thread holds no lock but perhaps that of submissions.
- * over() must not wait; sluice_op_user() gives it r->user. Returns 0 or a negative errno with a
+ * over() must not wait; sl_op_user() gives it r->user. Returns 0 or a negative errno with a
  * sentence.
  */
 int sl_op_submit(struct sluice_file *file, const struct sluice_request *r,
@@ -79,5 +79,6 @@ int sl_op_submit_staged(struct sluice_file *file, struct sl_staging *staging,
 /* In over(): returns the bytes moved or a negative errno, and its sentence, or NULL. */
 int64_t sl_op_result(const struct sluice_op *op);
 const char *sl_op_message(const struct sluice_op *op);
+void *sl_op_user(const struct sluice_op *op);
 
 #endif

@@ -105,6 +105,11 @@ const char *sl_op_message(const struct sluice_op *op)
 	return op->message;
 }
 
+void *sl_op_user(const struct sluice_op *op)
+{
+	return op->user;
+}
+
 /* --------------------------------------------------------------------------------------- end */
 
 /* Sets SL_OP_DONE and appends the operation to the queue in one step, so that the queue has

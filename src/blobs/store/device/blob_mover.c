@@ -144,7 +144,7 @@ static void move_start(struct blob_move *move)
 
 static void move_step_done(struct sluice_op *op)
 {
-	struct blob_move *move = sluice_op_user(op);
+	struct blob_move *move = sl_op_user(op);
 
 	if (sl_op_result(op) < 0)
 		move_end(move, (int)sl_op_result(op), sl_op_message(op));
