@@ -20,15 +20,14 @@
 enum {
 	DEPTH = 16,
 	LARGE_CHUNK = 4 << 20,
-	FAR_CHUNK = 8 << 20, /* of a large object that is copied alone: each costs a server time */
-	FAR_DEPTH = 32,      /* with few cores */
-	LEAST_FAR = 20,      /* do as well, in less memory */
-	EACH_CORE = 8,
+	FAR_DEPTH = 64, /* of a large object that is copied alone; with few cores */
+	LEAST_FAR = 40, /* fewer do as well, in less memory */
+	EACH_CORE = 16,
 	SMALL_CHUNK = 1 << 20,
 	PAGE = 4096,
 	/* Zero blocks of this size are left out of a sparse copy. */
 	BLOCK = 64 << 10,
-	BLOCKS = FAR_CHUNK / BLOCK,
+	BLOCKS = LARGE_CHUNK / BLOCK,
 	WAIT_MS = 100,
 };
 
@@ -118,8 +117,7 @@ static int pipeline_new_memory(struct pipeline *p)
 		p->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
 		                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	p->memory = p->memory == MAP_FAILED ? NULL : p->memory;
-	if (!p->memory && p->chunk_bytes == FAR_CHUNK) {
-		p->chunk_bytes = LARGE_CHUNK;
+	if (!p->memory && p->depth > DEPTH) {
 		p->depth = DEPTH;
 		return pipeline_new_memory(p);
 	}
@@ -196,22 +194,19 @@ static size_t next_length(struct pipeline *p)
 	return end - p->offset < n ? end - p->offset : n;
 }
 
-/* The chunks of a large file. A far server needs many bytes in flight. Files among others have the
- * usual depth, and so has a copy to be continued, which may lose those bytes.
+/* Returns how many chunks a large file has. A far server needs many requests in flight. Files among
+ * others have the usual depth, and so has a copy to be continued, which may lose those bytes.
  * share: bytes of memory for a copy. */
-static void pipeline_large(struct pipeline *p, uint64_t share)
+static uint64_t pipeline_depth(const struct cli_copy *copy, uint64_t share)
 {
-	const struct cli_copy *copy = p->copy;
 	const struct cli_end *source = copy->source, *target = copy->target;
 	bool device = copy->device >= 0 || (target->memory && target->device >= 0);
 	bool far = source->file && !source->path && !source->memory && !device;
 
-	p->chunk_bytes = LARGE_CHUNK;
 	if (!far || target->part || copy->shares)
-		return;
-	p->chunk_bytes = FAR_CHUNK;
-	p->depth = SL_MIN(share / FAR_CHUNK,
-	                  SL_MIN(SL_MAX(LEAST_FAR, EACH_CORE * sl_cores()), FAR_DEPTH));
+		return DEPTH;
+	return SL_MIN(share / LARGE_CHUNK,
+	              SL_MIN(SL_MAX(LEAST_FAR, EACH_CORE * sl_cores()), FAR_DEPTH));
 }
 
 static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
@@ -234,8 +229,10 @@ static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
 		p->chunk_bytes = length ? (length + PAGE - 1) / PAGE * PAGE : PAGE;
 	} else if (source->length_known) {
 		share = length < DEPTH * LARGE_CHUNK ? 0 : sl_machine_memory("") / 16;
-		if (share >= DEPTH * LARGE_CHUNK)
-			pipeline_large(p, share);
+		if (share >= DEPTH * LARGE_CHUNK) {
+			p->chunk_bytes = LARGE_CHUNK;
+			p->depth = pipeline_depth(copy, share);
+		}
 		p->depth = SL_MIN((length + p->chunk_bytes - 1) / p->chunk_bytes, p->depth);
 	}
 	choose_memory(p);

@@ -29,7 +29,6 @@
 #define LEAST_PART    ((size_t)256 << 10)
 #define USUAL_PART    ((size_t)1 << 20)
 #define LONG_PART     ((size_t)4 << 20) /* `largest` at least */
-#define WHOLE         ((size_t)8 << 20) /* an operation that may be one part */
 #define LARGEST_PART  ((size_t)64 << 20)
 #define MANY_BYTES    ((uint64_t)128 << 20) /* of a file in flight, for long parts */
 #define FORGETS       1024                  /* cuts until most of `ahead` is forgotten */
@@ -492,9 +491,8 @@ struct sl_cut sl_http_limit_cut(struct sl_http_limit *limit, uint64_t all, uint6
 
 	ahead = SL_MAX(left, ahead - ahead / FORGETS);
 	atomic_store_explicit(&limit->ahead, ahead, memory_order_relaxed);
-	if (all <= WHOLE && ahead >= MANY_BYTES)
-		part = largest = ahead / allowed >= all ? WHOLE : LONG_PART;
-	else if (all <= WHOLE && atomic_load_explicit(&limit->waits, memory_order_relaxed))
+	if (all <= LONG_PART &&
+	    (ahead >= MANY_BYTES || atomic_load_explicit(&limit->waits, memory_order_relaxed)))
 		part = LONG_PART;
 
 	part = SL_MIN(SL_MIN(part, SL_MAX(fits, LEAST_PART)), largest);
