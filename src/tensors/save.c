@@ -158,7 +158,7 @@ static int save_into_folder(struct sluice_tensor_save *save)
 		if (save->plan.files[i].made)
 			sluice_remove(save->ctx, save->plan.files[i].uri, &save->open_options,
 			              NULL);
-	sl_save_folder_close(&folder);
+	sl_save_folder_close(&folder, stay);
 	rc = sl_fail_with(rc, message);
 	free(message);
 	return rc;

@@ -92,6 +92,7 @@ struct sl_save_folder {
 	const struct sl_save_plan *plan;
 	char *lock_name;
 	int lock;                   /* held while the save is alive; -1: none */
+	bool made;                  /* the folder, by this save */
 	struct sl_tensor_index old; /* as it was before; without files if there was none */
 };
 /* Makes the folder, takes the lock of the save, and reads the index that is there, unless *stop. */
@@ -105,6 +106,7 @@ int sl_save_folder_commit(const struct sl_save_folder *folder, bool durable);
 bool sl_save_folder_in_index(const struct sl_save_folder *folder);
 /* Removes files in the old index, and files of dead saves. The next save meets errors again. */
 void sl_save_folder_sweep(struct sl_save_folder *folder);
-void sl_save_folder_close(struct sl_save_folder *folder);
+/* stay: a folder that the save has made is kept, though it may be empty. */
+void sl_save_folder_close(struct sl_save_folder *folder, bool stay);
 
 #endif

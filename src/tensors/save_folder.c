@@ -78,10 +78,14 @@ static char *lock_path(const struct sl_save_folder *folder, const char *id)
 	return sl_format("%s" OWN_NAME "%.*s.lock", folder->plan->path, SL_SAVE_ID, id);
 }
 
-static int folder_make(const char *path, bool durable)
+static int folder_make(struct sl_save_folder *folder, bool durable)
 {
-	if (!mkdir(path, 0777))
+	const char *path = folder->plan->path;
+
+	if (!mkdir(path, 0777)) {
+		folder->made = true;
 		return durable ? sl_sync_folder_of(path) : 0;
+	}
 	return errno == EEXIST ? 0
 	                       : sl_fail(-errno, "cannot make the folder '%s': %s", path,
 	                                 sl_error_text(-errno));
@@ -107,19 +111,23 @@ static int lock_take(const char *path, int create, int wait)
 	return err ? err : fd;
 }
 
-static int folder_lock(struct sl_save_folder *folder)
+static int folder_lock(struct sl_save_folder *folder, bool durable)
 {
+	int rc = 0;
+
 	folder->lock_name = lock_path(folder, folder->plan->id);
 	if (!folder->lock_name)
 		return sl_fail(-ENOMEM, "no memory");
-	/* A save that saw the file before it was locked holds the lock until it has removed it. */
+	/* A save that saw the file before it was locked holds the lock until it has removed it; one
+	 * that fails removes the folder if it made it and nothing is there. */
 	for (int i = 0; i < SL_TEMPORARY_ATTEMPTS; i++) {
-		folder->lock = lock_take(folder->lock_name, O_CREAT, 0);
-		if (folder->lock != -ESTALE)
+		rc = folder_make(folder, durable);
+		folder->lock = rc ? -1 : lock_take(folder->lock_name, O_CREAT, 0);
+		if (folder->lock != -ESTALE && folder->lock != -ENOENT)
 			break;
 	}
-	if (folder->lock >= 0)
-		return 0;
+	if (rc || folder->lock >= 0)
+		return rc;
 	unlink(folder->lock_name);
 	return sl_fail(folder->lock, "cannot lock '%s': %s", folder->lock_name,
 	               sl_error_text(folder->lock));
@@ -241,14 +249,10 @@ void sl_save_folder_sweep(struct sl_save_folder *folder)
 
 int sl_save_folder_open(struct sl_save_folder *folder, bool durable, const _Atomic bool *stop)
 {
-	int rc = 0;
+	int rc;
 
 	folder->lock = -1;
-	if (folder->plan->path) {
-		rc = folder_make(folder->plan->path, durable);
-		if (!rc)
-			rc = folder_lock(folder);
-	}
+	rc = folder->plan->path ? folder_lock(folder, durable) : 0;
 	return rc ? rc : folder_read_index(folder, stop, &folder->old);
 }
 
@@ -297,12 +301,14 @@ int sl_save_folder_commit(const struct sl_save_folder *folder, bool durable)
 	return rc;
 }
 
-void sl_save_folder_close(struct sl_save_folder *folder)
+void sl_save_folder_close(struct sl_save_folder *folder, bool stay)
 {
 	if (folder->lock >= 0) {
 		unlink(folder->lock_name);
 		close(folder->lock);
 	}
+	if (folder->made && !stay)
+		rmdir(folder->plan->path);
 	free(folder->lock_name);
 	sl_tensor_index_clear(&folder->old);
 }

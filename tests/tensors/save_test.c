@@ -434,8 +434,10 @@ FIXTURE_TEST(a_save_that_fails_leaves_the_old_tensors_and_nothing_of_its_own)
 	now.rlim_cur = 1 << 20;
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &now), 0);
 	assert_save_fails(f, folder, &set, 1000, EFBIG, "saves/model-");
+	assert_save_fails(f, scratch(f, "new"), &set, 1000, EFBIG, "new/model-");
 	setrlimit(RLIMIT_FSIZE, &before);
 	assert_int_equal(directory_entries(folder), 2);
+	assert_int_equal(directory_entries(f->dir), 1);
 	assert_saved(f, path, 1);
 	set_free(&set);
 	free(folder);
