@@ -119,5 +119,6 @@ def test_the_package_is_imported_soon_and_without_others():
         assert said.stdout.strip() == ""
         return after.children_user - before.children_user + after.children_system - before.children_system
 
-    taken = [seconds(code) - seconds("pass") for _ in range(7)]
-    assert min(taken) <= 0.06, taken
+    taken = [seconds(code) for _ in range(7)]
+    common = [seconds("import asyncio, http.server") for _ in range(7)]  # as long on this machine
+    assert min(taken) <= min(common), (taken, common)
