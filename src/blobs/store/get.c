@@ -172,9 +172,12 @@ static int get_from_server(sluice_store *store, const struct sl_key *keys, size_
 	for (unsigned i = 0; i < n; i++)
 		m.get.items[i] = keys[asked[i]];
 	int rc = sl_call_begin(store, &m, SL_MSG_FOUND, 0, o->deadline, &call);
-	/* As many requests as may wait do so there; this one waits here, and asks again. */
+	/* As many requests as may wait do so there, or it has as many clients as it takes; this
+	 * one waits here, and asks again. */
 	if (rc == -EAGAIN)
 		nanosleep(&(struct timespec){0, BUSY_NS}, NULL);
+	if (rc == -EAGAIN && sl_now() >= o->deadline)
+		return -ETIMEDOUT;
 	if (rc)
 		return rc == -ECONNRESET ? -EAGAIN : rc;
 	if (m.head.count != n)

@@ -97,7 +97,7 @@ struct sl_http_part *sl_http_multipart_buffer_locked(struct sl_http_multipart *m
                                                      const struct sl_http_cut *cut, int *error)
 	SL_REQUIRES(&multipart->mutex);
 /* Finds the low part and the end of the window anew; before, doubles the share if `grows` and there
- * is memory. Returns whether the window reaches further. */
+ * is memory. Returns whether the share has grown or the window reaches further. */
 bool sl_http_multipart_move_locked(struct sl_http_multipart *multipart, bool grows)
 	SL_REQUIRES(&multipart->mutex);
 /* Returns the end of the bytes from the object's begin on that have come, or are being written. */

@@ -185,6 +185,8 @@ bool sl_http_multipart_move_locked(struct sl_http_multipart *multipart, bool gro
 	if (more && sl_gate_take(gate, 2 * more, false)) {
 		sl_gate_give(gate, more);
 		multipart->locked.share = share += more;
+	} else {
+		more = 0;
 	}
 	while (multipart_is_full_locked(multipart, multipart->locked.low) &&
 	       (!total || at < total)) {
@@ -201,7 +203,7 @@ bool sl_http_multipart_move_locked(struct sl_http_multipart *multipart, bool gro
 		bytes += cut.length;
 		at = multipart->locked.window = cut.start + cut.length;
 	}
-	return at > before;
+	return more || at > before;
 }
 
 /* Returns the end of a chain that ends there, with those bytes if they follow it. */

@@ -227,13 +227,14 @@ static void local_find_file_system(struct sl_local *local, const struct stat *st
 		                           (uint64_t)local->remote << 1 | local->blocks);
 }
 
-/* Whether a file has bytes, though its server or process says that it has none. */
+/* Whether a file has bytes, or a read that fails, though its server or process says that it is
+ * empty. */
 static bool local_has_hidden_bytes(const struct sl_local *local, const struct stat *stat)
 {
 	char byte;
 
 	return local->blocks && !stat->st_size && !(local->flags & SLUICE_OPEN_WRITE) &&
-	       pread(local->descriptor, &byte, 1, 0) > 0;
+	       TEMP_FAILURE_RETRY(pread(local->descriptor, &byte, 1, 0)) != 0;
 }
 
 static void local_find_abilities(struct sl_local *local)

@@ -141,7 +141,7 @@ S3_TEST(uploads_that_begin_together_have_as_much_memory_each)
 	enum { FILES = 8 };
 	struct buffer b = buffer_new(2 * PART + 1, 0);
 	sluice_file *files[FILES];
-	char name[16];
+	char name[24];
 
 	with(f, "SLUICE_S3_PART_BYTES", "64K");
 	with(f, "SLUICE_S3_UPLOAD_BYTES", "1M");

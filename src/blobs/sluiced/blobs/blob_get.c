@@ -80,7 +80,7 @@ static void get_answer(struct sl_server *server, struct sl_peer *peer, uint32_t 
 	}
 	/* So that it does not leave memory before the client has taken it. */
 	for (unsigned i = 0; hold && i < count; i++)
-		sl_peer_hold(server, peer, serial, slots[i]);
+		sl_peer_hold(server, peer, serial, slots[i], false);
 	sl_peer_send(server, peer, &server->out, -1);
 }
 
@@ -395,7 +395,7 @@ int sl_handle_locate(struct sl_server *server, struct sl_peer *peer)
 		if (record.range.offset != request->offset)
 			continue;
 		if (state == SL_ENTRY_SEALED)
-			sl_peer_hold(server, peer, serial, slot);
+			sl_peer_hold(server, peer, serial, slot, true);
 		/* From here on it is a get by id. */
 		sl_message_begin(&server->out, SL_MSG_GET, serial, 1);
 		server->out.get.items[0].id = record.key.id;

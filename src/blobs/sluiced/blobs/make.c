@@ -471,7 +471,7 @@ static void seal_answer(struct sl_server *server, struct sl_peer *peer,
 	struct sl_range_lease *next;
 
 	if (out)
-		sl_peer_hold(server, peer, serial, slot);
+		sl_peer_hold(server, peer, serial, slot, true);
 	if (server->spill)
 		lease->region->stamp = ++server->spill->last_stamp;
 	lease_free(server, lease, true);

@@ -218,10 +218,7 @@ void sl_peer_expire(struct sl_server *server, int64_t now)
 {
 	listener_resume(server, now);
 	sl_list_each_of (peer, &server->peers->live, struct sl_peer, link) {
-		/* The client is stopped, and may be the maker of a blob. */
-		if (peer->hold_count && !sl_peer_has_read(peer))
-			sl_server_at(server, now + REST_NS);
-		else if (peer->role)
+		if (peer->role)
 			sl_peer_unhold(server, peer, 0, now);
 		else if (peer->hello_by > now)
 			sl_server_at(server, peer->hello_by);

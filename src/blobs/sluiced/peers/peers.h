@@ -58,6 +58,7 @@ struct sl_peer {
 	struct {
 		uint32_t serial, slot;
 		int64_t until;
+		bool made; /* by the peer, which does not ask for it again */
 	} holds[SL_HOLDS_MOST];
 	unsigned hold_count;
 
@@ -98,13 +99,13 @@ void sl_peer_free_dead(struct sl_server *server);
 
 /* -------------------------------------------------------------------------------------- holds */
 
-/* Holds a blob until the peer has taken that answer, for a second at most once it has read it. */
-void sl_peer_hold(struct sl_server *server, struct sl_peer *peer, uint32_t serial, uint32_t slot);
+/* Holds a blob until the peer has taken that answer, a second at most; if the peer has made it, a
+ * second after it was seen to have messages that it has not read. */
+void sl_peer_hold(struct sl_server *server, struct sl_peer *peer, uint32_t serial, uint32_t slot,
+                  bool made);
 /* Ends the holds of answers up to that serial number, and expired holds. */
 void sl_peer_unhold(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int64_t now);
 int sl_handle_nudge(struct sl_server *server, struct sl_peer *peer);
-/* Returns true if the peer has read all messages to it, or has hung up. */
-bool sl_peer_has_read(const struct sl_peer *peer);
 
 /* ----------------------------------------------------------------------------------- messages */
 

@@ -45,7 +45,8 @@ static void peer_shut_down(struct sl_peer *peer)
 	shutdown(peer->fd, SHUT_RDWR);
 }
 
-bool sl_peer_has_read(const struct sl_peer *peer)
+/* Returns true if the peer has read all messages to it, or has hung up. */
+static bool peer_has_read(const struct sl_peer *peer)
 {
 	int unread;
 
@@ -61,7 +62,7 @@ int sl_peer_admit_descriptor(struct sl_peer *peer)
 {
 	if (peer->descriptors < DESCRIPTORS_MOST)
 		return 0;
-	if (!sl_peer_has_read(peer))
+	if (!peer_has_read(peer))
 		return sl_fail(-EAGAIN, "the client has not read %d descriptors that it asked for",
 		               DESCRIPTORS_MOST);
 	peer->descriptors = 0;
@@ -179,7 +180,8 @@ int sl_peer_done(struct sl_server *server, struct sl_peer *peer, uint32_t serial
 
 /* ------------------------------------------------------------------------------------- holds */
 
-void sl_peer_hold(struct sl_server *server, struct sl_peer *peer, uint32_t serial, uint32_t slot)
+void sl_peer_hold(struct sl_server *server, struct sl_peer *peer, uint32_t serial, uint32_t slot,
+                  bool made)
 {
 	int64_t until = sl_blob_is_transient(server, slot) ? SL_FOREVER : server->now + HOLD_NS;
 
@@ -187,6 +189,7 @@ void sl_peer_hold(struct sl_server *server, struct sl_peer *peer, uint32_t seria
 		sl_peer_unhold(server, peer, peer->holds[0].serial, 0);
 	peer->holds[peer->hold_count].serial = serial;
 	peer->holds[peer->hold_count].slot = slot;
+	peer->holds[peer->hold_count].made = made;
 	peer->holds[peer->hold_count++].until = until;
 	sl_catalogue_hold(server->catalogue, slot);
 	sl_server_at(server, until);
@@ -195,11 +198,16 @@ void sl_peer_hold(struct sl_server *server, struct sl_peer *peer, uint32_t seria
 void sl_peer_unhold(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int64_t now)
 {
 	unsigned left = 0;
+	/* By the time: a client that is stopped has not read the answer. */
+	bool stopped = now && peer->hold_count && !peer_has_read(peer);
 
 	for (unsigned i = 0; i < peer->hold_count; i++) {
 		uint32_t slot = peer->holds[i].slot;
 
-		if ((int32_t)(peer->holds[i].serial - serial) > 0 && peer->holds[i].until > now) {
+		if (stopped && peer->holds[i].made)
+			peer->holds[i].until = SL_MAX(peer->holds[i].until, now + HOLD_NS);
+		if ((now || (int32_t)(peer->holds[i].serial - serial) > 0) &&
+		    peer->holds[i].until > now) {
 			sl_server_at(server, peer->holds[i].until);
 			peer->holds[left++] = peer->holds[i];
 			continue;
