@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ctrl-C ends every wait, soon."""
+import contextlib
 import os
 import random
 import signal
 import statistics
 import threading
 import time
+from pathlib import Path
 
 import numpy  # here, as load() would else: an interrupt of that import is lost, or an ImportError, now and then
 import pytest
@@ -171,6 +173,12 @@ def test_an_interrupt_in_an_argument_is_raised(path):
         sluice.Context(max_operations=Number())
 
 
+def thread_names():
+    for task in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError):  # of a thread that has ended meanwhile
+            yield Path(f"/proc/self/task/{task}/comm").read_text()
+
+
 def test_a_call_that_is_over_when_a_handler_raises_leaves_no_thread(slow_server):
     def late(*_):
         slow_server.go.set()
@@ -183,6 +191,5 @@ def test_a_call_that_is_over_when_a_handler_raises_leaves_no_thread(slow_server)
         slow_server.go.clear()
         interrupted(lambda: sluice.load(slow_server.uri, framework="np"))
         slow_server.go.set()
-        tasks = os.listdir("/proc/self/task")
-        counts.append(sum(open(f"/proc/self/task/{task}/comm").read() == "python3\n" for task in tasks))
+        counts.append(sum(name == "python3\n" for name in thread_names()))
     assert counts[-1] - counts[0] < 3
