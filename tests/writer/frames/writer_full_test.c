@@ -297,7 +297,32 @@ FIXTURE_TEST(a_fixed_number_of_frames_that_has_no_room_is_refused)
 	assert_disk_has(0);
 }
 
-/* The process is not ended by SIGXFSZ, and the writer does not wait. */
+/* Frames in a row, and what HDF5 itself has to write. Threads of the library block SIGXFSZ. */
+FIXTURE_TEST(a_series_for_which_the_file_would_be_too_long_is_refused)
+{
+	struct rlimit all, most;
+
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &all), 0);
+	for (int fixed = 0; fixed < 2; fixed++) {
+		const char *path = disk_file(2000);
+		sluice_series *p;
+		sluice_writer *w;
+
+		assert_ok(field_open(f->ctx, path, 0, &w));
+		most = all;
+		most.rlim_cur = fixed ? 100 << 10 : 1000;
+		assert_int_equal(setrlimit(RLIMIT_FSIZE, &most), 0);
+		if (fixed)
+			assert_refused(field_add(w, "p", "none", FRAMES, &p), EFBIG,
+			               "no room for the 40 frames");
+		else
+			field_add(w, "u", "none", 0, &p);
+		assert_refused(sluice_writer_close(w, PATIENCE_MS), EFBIG, "File too large");
+		assert_int_equal(setrlimit(RLIMIT_FSIZE, &all), 0);
+	}
+}
+
+/* The writer does not wait. */
 FIXTURE_TEST(a_file_as_long_as_it_may_be_has_all_frames_that_were_stored)
 {
 	struct rlimit all, most;
@@ -313,7 +338,7 @@ FIXTURE_TEST(a_file_as_long_as_it_may_be_has_all_frames_that_were_stored)
 		int rc;
 
 		assert_ok(field_open(f->ctx, path, 0, &w));
-		assert_ok(field_add(w, "u", kib % 100 ? "none" : "deflate", 0, &s));
+		assert_ok(field_add(w, "u", kib % 100 == 20 ? "none" : "deflate", 0, &s));
 		most = all;
 		most.rlim_cur = kib << 10;
 		assert_int_equal(setrlimit(RLIMIT_FSIZE, &most), 0);
