@@ -13,6 +13,8 @@
 #include <string.h>
 #include <time.h>
 
+#include <openssl/crypto.h>
+
 #include "http/http_internal.h"
 
 #define LEAST_SLOT ((size_t)1 << 20)
@@ -25,6 +27,8 @@
 
 static void http_global_init(void)
 {
+	/* At exit() requests are signed until uploads are dropped, and beside that. */
+	OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
 	curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
