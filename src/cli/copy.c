@@ -20,14 +20,12 @@
 enum {
 	DEPTH = 16,
 	LARGE_CHUNK = 4 << 20,
-	FAR_DEPTH = 64, /* of a large object that is copied alone; with few cores */
-	LEAST_FAR = 40, /* fewer do as well, in less memory */
-	EACH_CORE = 16,
+	FAR_CHUNK = 16 << 20, /* of a large object that is copied alone */
 	SMALL_CHUNK = 1 << 20,
 	PAGE = 4096,
 	/* Zero blocks of this size are left out of a sparse copy. */
 	BLOCK = 64 << 10,
-	BLOCKS = LARGE_CHUNK / BLOCK,
+	BLOCKS = FAR_CHUNK / BLOCK,
 	WAIT_MS = 100,
 };
 
@@ -45,7 +43,7 @@ struct chunk {
 struct pipeline {
 	struct cli_copy *copy;
 	sluice_queue *queue; /* of its operations, as other threads use the context, too */
-	struct chunk chunks[FAR_DEPTH]; /* chunk i of the file is chunks[i % depth] */
+	struct chunk chunks[DEPTH]; /* chunk i of the file is chunks[i % depth] */
 	size_t depth, chunk_bytes;
 	/* A blob is memory, where the other end reads or writes. At most one of both is set. */
 	const struct cli_end *into, *from;
@@ -117,8 +115,8 @@ static int pipeline_new_memory(struct pipeline *p)
 		p->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
 		                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	p->memory = p->memory == MAP_FAILED ? NULL : p->memory;
-	if (!p->memory && p->depth > DEPTH) {
-		p->depth = DEPTH;
+	if (!p->memory && p->chunk_bytes > LARGE_CHUNK) {
+		p->chunk_bytes = LARGE_CHUNK;
 		return pipeline_new_memory(p);
 	}
 	if (!p->memory)
@@ -194,19 +192,20 @@ static size_t next_length(struct pipeline *p)
 	return end - p->offset < n ? end - p->offset : n;
 }
 
-/* Returns how many chunks a large file has. A far server needs many requests in flight. Files among
- * others have the usual depth, and so has a copy to be continued, which may lose those bytes.
- * share: bytes of memory for a copy. */
-static uint64_t pipeline_depth(const struct cli_copy *copy, uint64_t share)
+/* Returns the length of a large file's chunks. A far server needs many bytes in flight, and each
+ * request costs it time. Files among others have the usual length, and so has a copy to be
+ * continued, which may lose those bytes. share: bytes of memory for a copy. */
+static uint64_t pipeline_chunk(const struct cli_copy *copy, uint64_t share)
 {
 	const struct cli_end *source = copy->source, *target = copy->target;
 	bool device = copy->device >= 0 || (target->memory && target->device >= 0);
 	bool far = source->file && !source->path && !source->memory && !device;
 
 	if (!far || target->part || copy->shares)
-		return DEPTH;
-	return SL_MIN(share / LARGE_CHUNK,
-	              SL_MIN(SL_MAX(LEAST_FAR, EACH_CORE * sl_cores()), FAR_DEPTH));
+		return LARGE_CHUNK;
+	/* Of all the file, if there is memory for it. */
+	share = SL_MIN(share, source->length + DEPTH * LARGE_CHUNK - 1);
+	return SL_MIN(share / (DEPTH * LARGE_CHUNK) * LARGE_CHUNK, FAR_CHUNK);
 }
 
 static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
@@ -229,10 +228,8 @@ static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
 		p->chunk_bytes = length ? (length + PAGE - 1) / PAGE * PAGE : PAGE;
 	} else if (source->length_known) {
 		share = length < DEPTH * LARGE_CHUNK ? 0 : sl_machine_memory("") / 16;
-		if (share >= DEPTH * LARGE_CHUNK) {
-			p->chunk_bytes = LARGE_CHUNK;
-			p->depth = pipeline_depth(copy, share);
-		}
+		if (share >= DEPTH * LARGE_CHUNK)
+			p->chunk_bytes = pipeline_chunk(copy, share);
 		p->depth = SL_MIN((length + p->chunk_bytes - 1) / p->chunk_bytes, p->depth);
 	}
 	choose_memory(p);

@@ -29,16 +29,20 @@
 #define LEAST_PART    ((size_t)256 << 10)
 #define USUAL_PART    ((size_t)1 << 20)
 #define LONG_PART     ((size_t)4 << 20) /* `largest` at least */
+#define WHOLE_PART    ((size_t)16 << 20)
 #define LARGEST_PART  ((size_t)64 << 20)
 #define MANY_BYTES    ((uint64_t)128 << 20) /* of a file in flight, for long parts */
 #define FORGETS       1024                  /* cuts until most of `ahead` is forgotten */
 #define FIRST_TRIP    ((size_t)16 << 10)    /* before a rate is known */
 #define PART_UNIT     ((size_t)64 << 10)
 #define MOST_UNUSED   16
+#define ENOUGH        0.192 /* bytes per ns for each of the cores, of which 8 count */
+#define MOST_CORES    8
 
 /* ------------------------------------------------------------------------------------- pace */
 
 #define LEAST_PARTS 30   /* until then no part is known to be slow */
+#define FEW_PARTS   8    /* until then none has a rate */
 #define MOST_PARTS  1000 /* from then on older parts count half */
 #define STEP        1.25
 #define USUAL       0.95     /* the share of parts that are not slow */
@@ -117,6 +121,17 @@ int64_t sl_http_pace_slow(struct sl_http_pace *pace, uint64_t bytes)
 	return slow;
 }
 
+double sl_http_pace_rate(struct sl_http_pace *pace, uint64_t bytes, uint64_t each)
+{
+	double rate = 0;
+
+	sl_mutex_lock(&pace->mutex);
+	if (pace->count >= FEW_PARTS)
+		rate = (double)bytes / pace_expected(pace, each);
+	sl_mutex_unlock(&pace->mutex);
+	return rate;
+}
+
 int64_t sl_http_pace_due(struct sl_http_pace *pace, uint64_t bytes)
 {
 	int64_t slow = sl_http_pace_slow(pace, bytes);
@@ -142,6 +157,7 @@ void sl_http_limits_init(struct sl_http_limits *limits, unsigned most) SL_UNCHEC
 {
 	limits->most = most;
 	limits->reserved = (most + 3) / 4;
+	limits->enough = ENOUGH * SL_MIN(sl_cores(), MOST_CORES);
 	sl_mutex_init(&limits->mutex);
 	sl_list_init(&limits->locked.origins);
 	limits->locked.active = 0;
@@ -479,7 +495,8 @@ void sl_http_limits_admit_cancelled(struct sl_http_limits *limits, struct sl_lis
 
 /* A part is half the bytes left to each connection: parts become small towards the end, and the
  * last does not run alone. A short operation is not cut while requests wait, or if many bytes were
- * in flight lately: connections are busy without that, and each request costs the server time. */
+ * in flight lately: connections are busy without that, and each request costs the server time. Nor
+ * is a longer one beside so many bytes, if they come fast enough by a connection for each. */
 struct sl_cut sl_http_limit_cut(struct sl_http_limit *limit, uint64_t all, uint64_t left,
                                 uint64_t room)
 {
@@ -488,13 +505,17 @@ struct sl_cut sl_http_limit_cut(struct sl_http_limit *limit, uint64_t all, uint6
 	uint64_t fair = left / (2 * (uint64_t)allowed), fits = room / (allowed + allowed / 4 + 1);
 	uint64_t ahead = atomic_load_explicit(&limit->ahead, memory_order_relaxed);
 	uint64_t part = SL_MAX(fair, USUAL_PART);
+	bool many;
 
 	ahead = SL_MAX(left, ahead - ahead / FORGETS);
 	atomic_store_explicit(&limit->ahead, ahead, memory_order_relaxed);
-	if (all <= LONG_PART &&
-	    (ahead >= MANY_BYTES || atomic_load_explicit(&limit->waits, memory_order_relaxed)))
+	many = ahead >= MANY_BYTES;
+	if (all <= WHOLE_PART &&
+	    (many || atomic_load_explicit(&limit->waits, memory_order_relaxed)))
 		part = LONG_PART;
-
+	if (many && all > LONG_PART && all <= WHOLE_PART &&
+	    sl_http_pace_rate(&limit->pace, ahead, all) >= limit->limits->enough)
+		part = largest = WHOLE_PART;
 	part = SL_MIN(SL_MIN(part, SL_MAX(fits, LEAST_PART)), largest);
 	return (struct sl_cut){
 		.length = (size_t)(part / PART_UNIT * PART_UNIT),

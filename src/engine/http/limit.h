@@ -26,6 +26,8 @@ void sl_http_pace_destroy(struct sl_http_pace *pace);
 void sl_http_pace_add(struct sl_http_pace *pace, uint64_t bytes, int64_t first, int64_t all);
 /* Returns after how many ns a part is slow; SL_FOREVER while too few parts are over. */
 int64_t sl_http_pace_slow(struct sl_http_pace *pace, uint64_t bytes);
+/* Returns the bytes per ns, if `bytes` are in flight in parts of `each`; 0: too few are over. */
+double sl_http_pace_rate(struct sl_http_pace *pace, uint64_t bytes, uint64_t each);
 /* Returns after how many ns to look at it: the same, or SL_PACE_LOOK_NS. */
 int64_t sl_http_pace_due(struct sl_http_pace *pace, uint64_t bytes);
 /* Returns whether there may be another hedge, and counts it. */
@@ -79,6 +81,7 @@ struct sl_http_limit {
  * own: a silent origin delays no other. A free permit goes to the origin with the fewest. */
 struct sl_http_limits {
 	unsigned most, reserved;
+	double enough; /* bytes per ns: the cores would not take many more */
 	struct sl_mutex mutex;
 	struct {
 		struct sl_list origins; /* the last opened or closed is at the end */

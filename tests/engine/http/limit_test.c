@@ -302,7 +302,8 @@ TEST(a_short_operation_is_whole_beside_many)
 	assert_int_equal(sl_http_limit_cut(limit, SHORT, SHORT, UINT64_MAX).length, 1 << 20);
 	sl_http_limit_cut(limit, SHORT, 40 * SHORT, UINT64_MAX);
 	assert_int_equal(sl_http_limit_cut(limit, SHORT, SHORT, UINT64_MAX).length, SHORT);
-	assert_int_equal(sl_http_limit_cut(limit, 2 * SHORT, SHORT, UINT64_MAX).length, 1 << 20);
+	assert_int_equal(sl_http_limit_cut(limit, 2 * SHORT, SHORT, UINT64_MAX).length, SHORT);
+	assert_int_equal(sl_http_limit_cut(limit, 5 * SHORT, SHORT, UINT64_MAX).length, 1 << 20);
 	assert_int_equal(sl_http_limit_cut(limit, SHORT, SHORT, 4 << 20).length, 256 << 10);
 	for (int i = 0; i < 10000; i++)
 		sl_http_limit_cut(limit, SHORT, SHORT, UINT64_MAX);
@@ -312,6 +313,42 @@ TEST(a_short_operation_is_whole_beside_many)
 	begin(&s, &(const struct server){.each = 1, .most = 1, .left = 1});
 	assert_int_equal(sl_http_limit_cut(s.limit, SHORT, SHORT, UINT64_MAX).length, SHORT);
 	end(&s);
+}
+
+/* Ten operations bring as many bytes by a request each, where a connection is fast enough. */
+TEST(a_longer_operation_is_whole_if_such_are_fast)
+{
+	enum { LONG = 16 << 20, AT_ONCE = 10 };
+	const struct {
+		double each; /* bytes per ns */
+		size_t cut;
+	} roads[] = {{0.09, 4 << 20}, {0.13, LONG}};
+	struct sl_http_limits limits;
+
+	sl_http_limits_init(&limits, MOST);
+	limits.enough = 1;
+	for (unsigned i = 0; i < 2; i++) {
+		const char *origin = i ? "http://fast" : "http://slow";
+		struct sl_http_limit *limit = sl_http_limit_acquire(&limits, origin, MOST, 0);
+		int64_t first = 20000000;
+
+		for (unsigned part = 0; part < 40; part++) {
+			if (part < 8)
+				assert_int_equal(sl_http_limit_cut(limit, LONG, AT_ONCE * LONG,
+				                                   UINT64_MAX).length,
+				                 4 << 20);
+			sl_http_pace_add(&limit->pace, 4 << 20, first,
+			                 first + (int64_t)((4 << 20) / roads[i].each));
+		}
+		assert_int_equal(
+			sl_http_limit_cut(limit, LONG, AT_ONCE * LONG, UINT64_MAX).length,
+			roads[i].cut);
+		assert_int_equal(
+			sl_http_limit_cut(limit, LONG + 1, AT_ONCE * LONG, UINT64_MAX).length,
+			4 << 20);
+		sl_http_limit_release(limit);
+	}
+	sl_http_limits_destroy(&limits);
 }
 
 /* A lower limit of the context ends the start as any does: parts grow. */
