@@ -42,7 +42,7 @@ struct chunk {
 
 struct pipeline {
 	struct cli_copy *copy;
-	sluice_queue *queue; /* of its operations, as other threads use the context, too */
+	sluice_queue *queue;        /* of its operations, as other threads use the context, too */
 	struct chunk chunks[DEPTH]; /* chunk i of the file is chunks[i % depth] */
 	size_t depth, chunk_bytes;
 	/* A blob is memory, where the other end reads or writes. At most one of both is set. */

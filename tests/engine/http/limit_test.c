@@ -315,10 +315,15 @@ TEST(a_short_operation_is_whole_beside_many)
 	end(&s);
 }
 
+static size_t cut_of_ten(struct sl_http_limit *limit, uint64_t all)
+{
+	return sl_http_limit_cut(limit, all, 10 * all, UINT64_MAX).length;
+}
+
 /* Ten operations bring as many bytes by a request each, where a connection is fast enough. */
 TEST(a_longer_operation_is_whole_if_such_are_fast)
 {
-	enum { LONG = 16 << 20, AT_ONCE = 10 };
+	enum { LONG = 16 << 20 };
 	const struct {
 		double each; /* bytes per ns */
 		size_t cut;
@@ -334,18 +339,12 @@ TEST(a_longer_operation_is_whole_if_such_are_fast)
 
 		for (unsigned part = 0; part < 40; part++) {
 			if (part < 8)
-				assert_int_equal(sl_http_limit_cut(limit, LONG, AT_ONCE * LONG,
-				                                   UINT64_MAX).length,
-				                 4 << 20);
+				assert_int_equal(cut_of_ten(limit, LONG), 4 << 20);
 			sl_http_pace_add(&limit->pace, 4 << 20, first,
 			                 first + (int64_t)((4 << 20) / roads[i].each));
 		}
-		assert_int_equal(
-			sl_http_limit_cut(limit, LONG, AT_ONCE * LONG, UINT64_MAX).length,
-			roads[i].cut);
-		assert_int_equal(
-			sl_http_limit_cut(limit, LONG + 1, AT_ONCE * LONG, UINT64_MAX).length,
-			4 << 20);
+		assert_int_equal(cut_of_ten(limit, LONG), roads[i].cut);
+		assert_int_equal(cut_of_ten(limit, LONG + 1), 4 << 20);
 		sl_http_limit_release(limit);
 	}
 	sl_http_limits_destroy(&limits);
