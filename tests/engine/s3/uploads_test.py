@@ -38,7 +38,7 @@ class Server(s3_server.Server):
         self.objects, self.together = {}, together
         self.waiting, self.most, self.connections = 0, 0, 0
         self.heads, self.puts = collections.Counter(), collections.Counter()
-        self.answered, self.proofs, self.disproofs = set(), 0, 0
+        self.stored, self.answered, self.proofs, self.disproofs = set(), set(), 0, 0
         # PUTs of objects that no HEAD had asked for, before a PUT again was refused by 412, and after one had succeeded.
         self.unasked_early = self.unasked_later = 0
         self.full = threading.Condition()
@@ -70,7 +70,7 @@ class Server(s3_server.Server):
         """Keeps the bytes of a PUT, or refuses it."""
         key, exclusive = request.key.decode(), request.field("if-none-match") == "*"
         self.puts[key] += 1
-        again = key in self.answered
+        again = key in self.stored  # the answer may be lost, and a HEAD have shown it
         if exclusive and self.puts[key] == 1 and not self.heads[key]:
             self.unasked_early += not self.proofs
             self.unasked_later += self.disproofs > 0
@@ -81,6 +81,7 @@ class Server(s3_server.Server):
             self.proofs += again
             raise s3_server.Refused(412, "PreconditionFailed")
         self.objects[key] = request.body
+        self.stored.add(key)
 
     def put(self, sock, request):
         with self.full:
