@@ -117,6 +117,7 @@ static int pipeline_new_memory(struct pipeline *p)
 	p->memory = p->memory == MAP_FAILED ? NULL : p->memory;
 	if (!p->memory && p->chunk_bytes > LARGE_CHUNK) {
 		p->chunk_bytes = LARGE_CHUNK;
+		p->depth = DEPTH;
 		return pipeline_new_memory(p);
 	}
 	if (!p->memory)
@@ -332,7 +333,9 @@ static int stream_write(struct pipeline *p, struct chunk *chunk)
 
 	while (done < chunk->length) {
 		ssize_t n = write(target->fd, chunk->data + done, chunk->length - done);
-		int rc = n < 0 ? stream_pause(p, target, POLLOUT) : 0;
+		int rc = n < 0               ? stream_pause(p, target, POLLOUT)
+		         : cli_interrupted() ? -ECANCELED
+		                             : 0;
 
 		if (rc)
 			return rc;

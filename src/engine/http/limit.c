@@ -36,7 +36,7 @@
 #define FIRST_TRIP    ((size_t)16 << 10)    /* before a rate is known */
 #define PART_UNIT     ((size_t)64 << 10)
 #define MOST_UNUSED   16
-#define ENOUGH        0.192 /* bytes per ns for each of the cores, of which 8 count */
+#define ENOUGH        0.15 /* bytes per ns for each of the cores, of which 8 count */
 #define MOST_CORES    8
 
 /* ------------------------------------------------------------------------------------- pace */
@@ -509,12 +509,13 @@ struct sl_cut sl_http_limit_cut(struct sl_http_limit *limit, uint64_t all, uint6
 
 	ahead = SL_MAX(left, ahead - ahead / FORGETS);
 	atomic_store_explicit(&limit->ahead, ahead, memory_order_relaxed);
-	many = ahead >= MANY_BYTES;
+	/* Of longer ones many in the past say nothing about one that is alone now. */
+	many = ahead >= MANY_BYTES && (all <= LONG_PART || left > all);
 	if (all <= WHOLE_PART &&
 	    (many || atomic_load_explicit(&limit->waits, memory_order_relaxed)))
 		part = LONG_PART;
 	if (many && all > LONG_PART && all <= WHOLE_PART &&
-	    sl_http_pace_rate(&limit->pace, ahead, all) >= limit->limits->enough)
+	    sl_http_pace_rate(&limit->pace, left, all) >= limit->limits->enough)
 		part = largest = WHOLE_PART;
 	part = SL_MIN(SL_MIN(part, SL_MAX(fits, LEAST_PART)), largest);
 	return (struct sl_cut){

@@ -302,7 +302,8 @@ TEST(a_short_operation_is_whole_beside_many)
 	assert_int_equal(sl_http_limit_cut(limit, SHORT, SHORT, UINT64_MAX).length, 1 << 20);
 	sl_http_limit_cut(limit, SHORT, 40 * SHORT, UINT64_MAX);
 	assert_int_equal(sl_http_limit_cut(limit, SHORT, SHORT, UINT64_MAX).length, SHORT);
-	assert_int_equal(sl_http_limit_cut(limit, 2 * SHORT, SHORT, UINT64_MAX).length, SHORT);
+	assert_int_equal(sl_http_limit_cut(limit, 2 * SHORT, SHORT, UINT64_MAX).length, 1 << 20);
+	assert_int_equal(sl_http_limit_cut(limit, 2 * SHORT, 3 * SHORT, UINT64_MAX).length, SHORT);
 	assert_int_equal(sl_http_limit_cut(limit, 5 * SHORT, SHORT, UINT64_MAX).length, 1 << 20);
 	assert_int_equal(sl_http_limit_cut(limit, SHORT, SHORT, 4 << 20).length, 256 << 10);
 	for (int i = 0; i < 10000; i++)
@@ -345,6 +346,9 @@ TEST(a_longer_operation_is_whole_if_such_are_fast)
 		}
 		assert_int_equal(cut_of_ten(limit, LONG), roads[i].cut);
 		assert_int_equal(cut_of_ten(limit, LONG + 1), 4 << 20);
+		assert_int_equal(sl_http_limit_cut(limit, LONG, 2 * LONG, UINT64_MAX).length,
+		                 4 << 20);
+		assert_int_equal(sl_http_limit_cut(limit, LONG, LONG, UINT64_MAX).length, 1 << 20);
 		sl_http_limit_release(limit);
 	}
 	sl_http_limits_destroy(&limits);
