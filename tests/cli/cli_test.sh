@@ -330,6 +330,24 @@ an_interrupted_copy_leaves_nothing() {
 	[ "$(cat into/to)" = old ] || fail "the old file is gone"
 }
 
+an_interrupt_does_not_wait_for_a_slow_reader() {
+	noise 8388608 > from
+	"$python" - "$sluice" <<-'END' || fail "more was written after the interrupt"
+	import os, signal, subprocess, sys, time
+	command = subprocess.Popen([sys.argv[1], "cp", "from", "-"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+	read = 0
+	while data := os.read(command.stdout.fileno(), 4096):  # a call of write() always moves some
+	    read += len(data)
+	    time.sleep(0.008)
+	    if read == 65536:
+	        command.send_signal(signal.SIGINT)
+	said = command.communicate()[1]
+	print(read, said, file=sys.stderr)
+	# A pipe holds 64 KiB.
+	sys.exit(command.returncode != -signal.SIGINT or read > 4 * 65536 or b"interrupted" not in said or b"waited" in said)
+	END
+}
+
 a_copy_that_is_killed_leaves_nothing_under_the_name() {
 	truncate -s 1T large
 	mkdir into

@@ -27,7 +27,8 @@
 
 static void http_global_init(void)
 {
-	/* At exit() requests are signed until uploads are dropped, and beside that. */
+	/* Its handler of exit() would run before ours that drops uploads by signed requests, or
+	 * while a reactor signs others. */
 	OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
 	curl_global_init(CURL_GLOBAL_DEFAULT);
 }

@@ -28,8 +28,8 @@
 #define ROUND_TRIPS   32                 /* a part takes so many, if it may be so long */
 #define LEAST_PART    ((size_t)256 << 10)
 #define USUAL_PART    ((size_t)1 << 20)
-#define LONG_PART     ((size_t)4 << 20) /* `largest` at least */
-#define WHOLE_PART    ((size_t)16 << 20)
+#define LONG_PART     ((size_t)4 << 20)  /* `largest` at least */
+#define WHOLE_PART    ((size_t)16 << 20) /* of an operation that is one part */
 #define LARGEST_PART  ((size_t)64 << 20)
 #define MANY_BYTES    ((uint64_t)128 << 20) /* of a file in flight, for long parts */
 #define FORGETS       1024                  /* cuts until most of `ahead` is forgotten */
@@ -495,8 +495,9 @@ void sl_http_limits_admit_cancelled(struct sl_http_limits *limits, struct sl_lis
 
 /* A part is half the bytes left to each connection: parts become small towards the end, and the
  * last does not run alone. A short operation is not cut while requests wait, or if many bytes were
- * in flight lately: connections are busy without that, and each request costs the server time. Nor
- * is a longer one beside so many bytes, if they come fast enough by a connection for each. */
+ * in flight lately: connections are busy without that, and each request costs the server time. A
+ * longer one that is not alone now has long parts then; beside so many bytes it is not cut, if a
+ * connection for each such operation brings enough. */
 struct sl_cut sl_http_limit_cut(struct sl_http_limit *limit, uint64_t all, uint64_t left,
                                 uint64_t room)
 {
@@ -505,16 +506,14 @@ struct sl_cut sl_http_limit_cut(struct sl_http_limit *limit, uint64_t all, uint6
 	uint64_t fair = left / (2 * (uint64_t)allowed), fits = room / (allowed + allowed / 4 + 1);
 	uint64_t ahead = atomic_load_explicit(&limit->ahead, memory_order_relaxed);
 	uint64_t part = SL_MAX(fair, USUAL_PART);
-	bool many;
+	bool many, beside = all <= LONG_PART || (all <= WHOLE_PART && left > all);
 
 	ahead = SL_MAX(left, ahead - ahead / FORGETS);
 	atomic_store_explicit(&limit->ahead, ahead, memory_order_relaxed);
-	/* Of longer ones many in the past say nothing about one that is alone now. */
-	many = ahead >= MANY_BYTES && (all <= LONG_PART || left > all);
-	if (all <= WHOLE_PART &&
-	    (many || atomic_load_explicit(&limit->waits, memory_order_relaxed)))
+	many = ahead >= MANY_BYTES;
+	if (beside && (many || atomic_load_explicit(&limit->waits, memory_order_relaxed)))
 		part = LONG_PART;
-	if (many && all > LONG_PART && all <= WHOLE_PART &&
+	if (beside && many && all > LONG_PART &&
 	    sl_http_pace_rate(&limit->pace, left, all) >= limit->limits->enough)
 		part = largest = WHOLE_PART;
 	part = SL_MIN(SL_MIN(part, SL_MAX(fits, LEAST_PART)), largest);

@@ -81,7 +81,7 @@ struct sl_http_limit {
  * own: a silent origin delays no other. A free permit goes to the origin with the fewest. */
 struct sl_http_limits {
 	unsigned most, reserved;
-	double enough; /* bytes per ns: the cores would not take many more */
+	double enough; /* bytes per ns: the cores would not take many more; constant */
 	struct sl_mutex mutex;
 	struct {
 		struct sl_list origins; /* the last opened or closed is at the end */
