@@ -25,14 +25,30 @@ static struct progress {
 	unsigned done, opened, read;
 } * progress;
 
-static void on_signal(int number)
+static bool in_hdf5(const void *address)
 {
-	void *frames[64];
-	int count = backtrace(frames, COUNT_OF(frames));
 	Dl_info info;
 
+	return dladdr(address, &info) && info.dli_fname && strstr(info.dli_fname, "libhdf5");
+}
+
+static void on_signal(int number, siginfo_t *about, void *context)
+{
+	void *frames[64];
+	int count;
+
+#ifdef __x86_64__
+	/* HDF5 may call what is no function, from where backtrace() does not go on, or crashes. */
+	const greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
+	Dl_info info;
+
+	if (!dladdr((void *)registers[REG_RIP], &info) && in_hdf5(*(void **)registers[REG_RSP]))
+		_exit(IN_HDF5);
+#endif
+	(void)about, (void)context;
+	count = backtrace(frames, COUNT_OF(frames));
 	for (int i = 0; i < count; i++)
-		if (dladdr(frames[i], &info) && info.dli_fname && strstr(info.dli_fname, "libhdf5"))
+		if (in_hdf5(frames[i]))
 			_exit(IN_HDF5);
 	_exit(number == SIGALRM ? LATE : 128 + number);
 }
@@ -103,8 +119,12 @@ static void child(const char *path, const char *name, const struct original orig
 	unsigned char *bytes = malloc(SL_MAX(originals[0].n, originals[1].n));
 	sluice_context *ctx;
 
+	/* The first call allocates memory. */
+	backtrace(&(void *){NULL}, 1);
 	for (size_t i = 0; i < 5; i++)
-		signal((const int[]){SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGALRM}[i], on_signal);
+		sigaction((const int[]){SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGALRM}[i],
+		          &(struct sigaction){.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO},
+		          NULL);
 	if (!under_sanitizer())
 		setrlimit(RLIMIT_AS, &limit);
 	if (sluice_context_new(NULL, &ctx))
